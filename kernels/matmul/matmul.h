@@ -1,0 +1,30 @@
+// Matrix product: C = alpha * op(A) * op(B) + beta * C, where op transposes or not.
+//
+// The three products of a linear layer y = x W^T with W [out, in], for T tokens:
+//   y  = x  W        .a = x,  .b = W, .transpose_b = true               [T, out]
+//   dx = dy W        .a = dy, .b = W                                    [T, in]
+//   dW += dy^T x     .a = dy, .transpose_a = true, .b = x, .beta = 1    [out, in], fp32
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/stream.h"
+#include "kernels/tensor_view.h"
+
+namespace sluice::kernels {
+
+struct MatMul {
+  ConstTensorView a{};  // [M, K], or [K, M] with transpose_a; bf16 or fp32; strided
+  bool transpose_a = false;
+  ConstTensorView b{};  // [K, N], or [N, K] with transpose_b; as a; strided
+  bool transpose_b = false;
+  TensorView c{};  // [M, N] fp32, or bf16 if a and b are; strided. Must not alias a or b.
+  float alpha = 1.0f;
+  float beta = 0.0f;  // 0: c is overwritten and never read, so it may hold anything
+};
+
+// Sums are in fp32; c is rounded once, at the end. Deterministic for a fixed number of threads.
+// Returns InvalidArgument, naming the argument, for mismatched shapes, types or devices, and ResourceExhausted when the
+// device has no memory for scratch.
+absl::Status Run(const MatMul& args, Stream stream);
+
+}  // namespace sluice::kernels
