@@ -1,0 +1,55 @@
+# Third-party libraries as imported targets. System packages come from apt; LibTorch and Arrow come from the wheels in
+# the project's Python environment, so that a machine needs nothing from NVIDIA but a driver, and that only to run on a GPU.
+
+find_package(Threads REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(absl CONFIG REQUIRED)
+find_package(gRPC CONFIG REQUIRED)
+find_package(spdlog CONFIG REQUIRED)
+find_package(prometheus-cpp CONFIG REQUIRED)
+find_package(yaml-cpp CONFIG REQUIRED)
+find_package(CLI11 CONFIG REQUIRED)
+find_package(nlohmann_json CONFIG REQUIRED)
+find_package(SQLite3 REQUIRED)
+find_package(GTest CONFIG REQUIRED)
+find_package(benchmark CONFIG REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+find_program(SLUICE_GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
+
+file(GLOB SLUICE_SITE_PACKAGES ${SLUICE_VENV}/lib/python3.*/site-packages)
+if(NOT EXISTS "${SLUICE_SITE_PACKAGES}/torch/lib/libtorch_cpu.so")
+  message(FATAL_ERROR "No LibTorch in ${SLUICE_VENV}. Run tools/setup.sh first, or point SLUICE_VENV at an environment it made.")
+endif()
+
+# LibTorch with its process groups. Gloo's headers are not in the wheel; engine/comm/gloo_abi declares the five that
+# c10d's ProcessGroupGloo.hpp includes. Never link a system libgloo: its symbols collide with libtorch_cpu's.
+add_library(sluice_torch INTERFACE)
+target_include_directories(sluice_torch SYSTEM INTERFACE
+  ${SLUICE_SITE_PACKAGES}/torch/include
+  ${SLUICE_SITE_PACKAGES}/torch/include/torch/csrc/api/include
+  ${SLUICE_SITE_PACKAGES}/nvidia/cu13/include
+  ${SLUICE_SITE_PACKAGES}/nvidia/nccl/include
+  ${CMAKE_SOURCE_DIR}/engine/comm/gloo_abi)
+target_compile_definitions(sluice_torch INTERFACE USE_C10D_GLOO USE_C10D_NCCL)
+file(GLOB SLUICE_CUDART ${SLUICE_SITE_PACKAGES}/nvidia/cu13/lib/libcudart.so.13)
+target_link_libraries(sluice_torch INTERFACE
+  -Wl,--no-as-needed
+  ${SLUICE_SITE_PACKAGES}/torch/lib/libtorch.so
+  ${SLUICE_SITE_PACKAGES}/torch/lib/libtorch_cpu.so
+  ${SLUICE_SITE_PACKAGES}/torch/lib/libtorch_cuda.so
+  ${SLUICE_SITE_PACKAGES}/torch/lib/libc10.so
+  ${SLUICE_SITE_PACKAGES}/torch/lib/libc10_cuda.so
+  ${SLUICE_CUDART}
+  -Wl,--as-needed)
+
+add_library(sluice_arrow INTERFACE)
+target_include_directories(sluice_arrow SYSTEM INTERFACE ${SLUICE_SITE_PACKAGES}/pyarrow/include)
+target_link_libraries(sluice_arrow INTERFACE
+  ${SLUICE_SITE_PACKAGES}/pyarrow/libarrow.so.2500
+  ${SLUICE_SITE_PACKAGES}/pyarrow/libparquet.so.2500)
+
+# gRPC with protobuf, for the folders that speak the API.
+add_library(sluice_grpc INTERFACE)
+target_link_libraries(sluice_grpc INTERFACE gRPC::grpc++ protobuf::libprotobuf)

@@ -1,0 +1,33 @@
+# The three kinds of target in this tree.
+
+# sluice_library(NAME SRCS a.cc b.cc DEPS x y): a static library. Includes are written from the repository root.
+function(sluice_library NAME)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  add_library(${NAME} STATIC ${ARG_SRCS})
+  target_include_directories(${NAME} PUBLIC ${CMAKE_SOURCE_DIR})
+  target_link_libraries(${NAME} PUBLIC ${ARG_DEPS})
+endfunction()
+
+# sluice_test(NAME SRCS a_test.cc DEPS x [LABELS gpu] [TIMEOUT s]): a GoogleTest program and its ctest entry of the same
+# name. Tests run in the repository root, so that they name golden files by their path in the tree.
+function(sluice_test NAME)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  add_executable(${NAME} ${ARG_SRCS})
+  target_include_directories(${NAME} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(${NAME} PRIVATE ${ARG_DEPS} sluice_testing GTest::gtest GTest::gmock GTest::gtest_main)
+  set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${NAME} COMMAND ${NAME} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  set_tests_properties(${NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()
+
+# sluice_benchmark(NAME SRCS a_bench.cc DEPS x): a Google Benchmark program in build/bench. Not run by ctest.
+function(sluice_benchmark NAME)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  add_executable(${NAME} ${ARG_SRCS})
+  target_include_directories(${NAME} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(${NAME} PRIVATE ${ARG_DEPS} benchmark::benchmark benchmark::benchmark_main)
+  set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+endfunction()
