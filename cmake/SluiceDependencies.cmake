@@ -34,8 +34,10 @@ target_include_directories(sluice_torch SYSTEM INTERFACE
   ${CMAKE_SOURCE_DIR}/engine/comm/gloo_abi)
 target_compile_definitions(sluice_torch INTERFACE USE_C10D_GLOO USE_C10D_NCCL)
 file(GLOB SLUICE_CUDART ${SLUICE_SITE_PACKAGES}/nvidia/cu13/lib/libcudart.so.13)
+# libtorch.so exports part of a libstdc++ of its own (std::filesystem among it, without all it calls): ours must be found first.
 target_link_libraries(sluice_torch INTERFACE
   -Wl,--no-as-needed
+  stdc++
   ${SLUICE_SITE_PACKAGES}/torch/lib/libtorch.so
   ${SLUICE_SITE_PACKAGES}/torch/lib/libtorch_cpu.so
   ${SLUICE_SITE_PACKAGES}/torch/lib/libtorch_cuda.so

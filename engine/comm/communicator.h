@@ -1,0 +1,104 @@
+// Collective operations between the ranks of a job.
+//
+// Every rank calls the same operations in the same order. Each operation has a sequence number, from 1; number and name of the
+// latest are readable from any thread, so that a heartbeat can say where a hanging rank stands. All other
+// methods are for one thread at a time.
+//
+// Errors: Aborted, naming rank, operation and bytes, when a peer is gone or the time-out has passed. The communicator is
+// unusable afterwards: the attempt ends.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "kernels/tensor_view.h"
+
+namespace sluice::engine {
+
+struct CommunicatorOptions {
+  int rank = 0;
+  int world_size = 1;
+  // Where the ranks meet: "file:PATH" (all on one host) or "tcp:HOST:PORT" (served by rank 0's RendezvousServer). Not used
+  // where world_size is 1.
+  std::string rendezvous;
+  // Address of the interface that this rank's peers connect to.
+  std::string host = "127.0.0.1";
+  // CUDA tensors go over NCCL, everything in host memory over Gloo.
+  kernels::Device device;
+  absl::Duration timeout = absl::Minutes(10);
+};
+
+// The operation a rank is in, or finished last.
+struct CollectiveState {
+  int64_t sequence = 0;
+  std::string name;
+};
+
+class Communicator {
+ public:
+  // Connects to all peers, within the time-out. A world of one connects to nobody and its operations do nothing.
+  static absl::StatusOr<std::unique_ptr<Communicator>> Create(const CommunicatorOptions& options);
+
+  virtual ~Communicator() = default;
+
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
+  CollectiveState state() const;
+
+  // Sums over all ranks, in place. Views: dense fp32 or bf16, on the communicator's device or on the CPU.
+  absl::Status AllReduceSum(kernels::TensorView values);
+
+  // Sums over all ranks, in place, in host memory: counts and losses.
+  absl::Status AllReduceSum(absl::Span<double> values);
+
+  // Largest over all ranks, in place.
+  absl::Status AllReduceMax(absl::Span<double> values);
+
+  // Everyone's bytes, by rank.
+  absl::StatusOr<std::vector<std::string>> AllGather(const std::string& bytes);
+
+  // Returns when all ranks have called it.
+  absl::Status Barrier();
+
+  // Makes all ranks agree on the outcome of something each did alone: OK where it was OK everywhere, else the first failed
+  // rank's status with "rank N: " before it (without that where there is one rank only). A rank that failed alone
+  // before a collective would leave its peers waiting; call this first.
+  absl::Status Agree(const absl::Status& local);
+
+ protected:
+  Communicator(int rank, int world_size) : rank_(rank), world_size_(world_size) {}
+
+ private:
+  virtual absl::Status DoAllReduceSum(kernels::TensorView values) = 0;
+  virtual absl::Status DoAllReduce(absl::Span<double> values, bool max) = 0;
+  virtual absl::StatusOr<std::vector<std::string>> DoAllGather(const std::string& bytes) = 0;
+
+  // Notes the operation, and puts its place before an error's message.
+  void Enter(const char* name);
+  absl::Status Leave(const absl::Status& status, int64_t bytes) const;
+
+  const int rank_;
+  const int world_size_;
+  mutable absl::Mutex mutex_;
+  CollectiveState state_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The meeting point of ranks on several hosts: a key-value store served by rank 0's process, from before the peers know its address
+// until the end. Only for ranks on several hosts: it listens on all interfaces.
+class RendezvousServer {
+ public:
+  // Listens on a free port. Unavailable: none can be had.
+  static absl::StatusOr<std::unique_ptr<RendezvousServer>> Start();
+  virtual ~RendezvousServer() = default;
+  virtual int port() const = 0;
+};
+
+}  // namespace sluice::engine
