@@ -1,0 +1,51 @@
+#include "common/listen_address.h"
+
+#include <arpa/inet.h>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+
+absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view address) {
+  const std::string text(address);
+  const auto error = [&](const char* what) {
+    return absl::InvalidArgumentError(absl::StrCat("address ", text.empty() ? "(empty)" : text, ": ", what,
+                                                   " (expected host:port, [v6]:port or unix:path)"));
+  };
+  ListenAddress result;
+  if (text.rfind("unix:", 0) == 0) {
+    result.is_unix = true;
+    result.path = text.substr(5);
+    if (result.path.empty()) return error("no path after unix:");
+    return result;
+  }
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return error("no port");
+  result.host = text.substr(0, colon);
+  if (result.host.size() >= 2 && result.host.front() == '[' && result.host.back() == ']') {
+    result.host = result.host.substr(1, result.host.size() - 2);
+  } else if (result.host.find(':') != std::string::npos) {
+    return error("an IPv6 address needs brackets");
+  }
+  if (result.host.empty()) return error("no host");
+  if (!absl::SimpleAtoi(text.substr(colon + 1), &result.port) || result.port < 0 || result.port > 65535) {
+    return error("the port is not a number from 0 to 65535");
+  }
+  return result;
+}
+
+bool IsLocalOnly(const ListenAddress& address) {
+  if (address.is_unix || address.host == "localhost" || address.host == "::1") return true;
+  in_addr ipv4{};
+  // Only a numeric address: a name such as 127.example.com may resolve to anything.
+  return inet_pton(AF_INET, address.host.c_str(), &ipv4) == 1 && (ntohl(ipv4.s_addr) >> 24) == 127;
+}
+
+std::string FormatAddress(const ListenAddress& address, int port) {
+  if (address.is_unix) return absl::StrCat("unix:", address.path);
+  const bool ipv6 = address.host.find(':') != std::string::npos;
+  return ipv6 ? absl::StrCat("[", address.host, "]:", port) : absl::StrCat(address.host, ":", port);
+}
+
+}  // namespace sluice

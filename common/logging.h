@@ -1,0 +1,39 @@
+// Log lines for people, one line each on standard error: time, level, name of the part, message. spdlog stays behind
+// this header.
+//   Logger& log = LoggerFor("scheduler");
+//   log.Info(absl::StrCat("job ", job_id, " starts on ", workers));
+// Threads: everything here may be called from any thread; lines of several threads do not mix.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace sluice {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+
+class Logger {
+ public:
+  virtual ~Logger() = default;
+  virtual void Log(LogLevel level, std::string_view message) = 0;
+
+  void Debug(std::string_view message) { Log(LogLevel::kDebug, message); }
+  void Info(std::string_view message) { Log(LogLevel::kInfo, message); }
+  void Warning(std::string_view message) { Log(LogLevel::kWarning, message); }
+  void Error(std::string_view message) { Log(LogLevel::kError, message); }
+};
+
+// Sets the lowest level that is written, for all loggers: `debug`, `info`, `warning`, `error` or `off`. InvalidArgument
+// for another word. Before the first call it is `info`.
+absl::Status SetLogLevel(std::string_view level);
+
+// The logger of one part of the program, made at the first call. Lives until the process ends.
+Logger& LoggerFor(std::string_view name);
+
+// `text` as it may stand in one line: line feeds and other control characters become their escapes. Logger applies it
+// to every message, so that what a peer sent cannot forge a line.
+std::string OneLine(std::string_view text);
+
+}  // namespace sluice
