@@ -1,0 +1,132 @@
+#include "worker/attempt.h"
+
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/grpc_status.h"
+#include "common/status_macros.h"
+
+namespace sluice::worker {
+namespace {
+
+// A process whose connection broke is about to be reaped.
+constexpr absl::Duration kExitPatience = absl::Seconds(5);
+
+// The answers of a stage as they come in.
+struct Answers {
+  absl::Mutex mutex;
+  int outstanding ABSL_GUARDED_BY(mutex) = 0;
+  int first_failed ABSL_GUARDED_BY(mutex) = -1;  // index of the engine
+  std::vector<absl::Status> statuses ABSL_GUARDED_BY(mutex);
+  std::vector<v1::StageResponse> responses ABSL_GUARDED_BY(mutex);
+
+  bool Settled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return outstanding == 0 || first_failed >= 0; }
+  bool Complete() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return outstanding == 0; }
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Attempt>> Attempt::Start(const v1::AttemptKey& key, int64_t epoch,
+                                                        const std::vector<EngineLaunch>& launches, absl::Duration timeout) {
+  auto attempt = std::shared_ptr<Attempt>(new Attempt(key, epoch));
+  for (const EngineLaunch& launch : launches) {
+    ASSIGN_OR_RETURN(std::unique_ptr<EngineProcess> engine, EngineProcess::Start(launch));
+    attempt->engines_.push_back(std::move(engine));
+  }
+  // All processes load their libraries side by side; waiting for them one after the other costs nothing.
+  for (const auto& engine : attempt->engines_) {
+    ASSIGN_OR_RETURN(const v1::EngineState state, engine->WaitUntilReady(timeout));
+    v1::StartedEngine started;
+    started.set_rank(engine->rank());
+    started.set_pid(engine->pid());
+    attempt->started_.push_back(started);
+    if (state.rendezvous_port() != 0) attempt->rendezvous_port_ = state.rendezvous_port();
+  }
+  return attempt;
+}
+
+absl::StatusOr<v1::RunStageResponse> Attempt::RunStage(const v1::StageRequest& request, absl::Time deadline) {
+  auto answers = std::make_shared<Answers>();
+  {
+    absl::MutexLock lock(&answers->mutex);
+    answers->outstanding = ranks();
+    answers->statuses.resize(ranks());
+    answers->responses.resize(ranks());
+  }
+  for (int i = 0; i < ranks(); ++i) {
+    engines_[i]->RunStage(request, deadline, [answers, i](absl::Status status, v1::StageResponse response) {
+      absl::MutexLock lock(&answers->mutex);
+      if (!status.ok() && answers->first_failed < 0) answers->first_failed = i;
+      answers->statuses[i] = std::move(status);
+      answers->responses[i] = std::move(response);
+      --answers->outstanding;
+    });
+  }
+  bool complete;
+  {
+    absl::MutexLock lock(&answers->mutex);
+    answers->mutex.Await(absl::Condition(answers.get(), &Answers::Settled));
+    complete = answers->mutex.AwaitWithTimeout(absl::Condition(answers.get(), &Answers::Complete), kPeerGrace);
+  }
+  int failed;
+  absl::Status status;
+  {
+    absl::MutexLock lock(&answers->mutex);
+    failed = answers->first_failed;
+    if (failed < 0) {
+      v1::RunStageResponse response;
+      for (int i = 0; i < ranks(); ++i) {
+        v1::RankStageResponse* rank = response.add_ranks();
+        rank->set_rank(engines_[i]->rank());
+        *rank->mutable_response() = std::move(answers->responses[i]);
+      }
+      return response;
+    }
+    status = answers->statuses[failed];
+  }
+  // A process that died explains every other error: its peers only noticed that it was gone.
+  for (const auto& engine : engines_) {
+    const bool suspect = status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kAborted ||
+                         status.code() == absl::StatusCode::kCancelled;
+    if (const auto failure = engine->UnaskedExit(suspect ? kExitPatience / ranks() : absl::ZeroDuration())) {
+      status = WithFailure(absl::AbortedError(failure->message()), *failure);
+      break;
+    }
+  }
+  if (!complete) Stop(absl::ZeroDuration());
+  return status;
+}
+
+Attempt::StopResult Attempt::Stop(absl::Duration grace) {
+  std::vector<std::future<bool>> stops;
+  for (const auto& engine : engines_) {
+    if (engine->running()) {
+      stops.push_back(std::async(std::launch::async, [&engine, grace] { return engine->Stop(grace); }));
+    }
+  }
+  StopResult result;
+  for (auto& stop : stops) ++(stop.get() ? result.killed : result.asked);
+  return result;
+}
+
+v1::AttemptStatus Attempt::Status() {
+  v1::AttemptStatus status;
+  status.set_job_id(key_.job_id());
+  status.set_attempt(key_.attempt());
+  status.set_epoch(epoch_);
+  for (const auto& engine : engines_) *status.add_engines() = engine->Status();
+  return status;
+}
+
+bool Attempt::RankRuns(int rank) const {
+  for (const auto& engine : engines_) {
+    if (engine->rank() == rank) return engine->running();
+  }
+  return false;
+}
+
+}  // namespace sluice::worker

@@ -1,0 +1,15 @@
+// From the way a process ended to the failure that people read.
+#pragma once
+
+#include <string>
+
+#include "common/process.h"
+#include "sluice/v1/types.pb.h"
+
+namespace sluice::worker {
+
+// The failure of the engine of `rank` that ended by itself. `stderr_tail` is its last output, at most 64 KiB are kept.
+// A kill by the kernel's out-of-memory killer, and an engine that said it ran out of memory, are OUT_OF_MEMORY; all else is ENGINE_CRASHED.
+v1::Failure FailureOfExit(int rank, const ProcessExit& exit, const std::string& stderr_tail);
+
+}  // namespace sluice::worker

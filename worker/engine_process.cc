@@ -1,0 +1,118 @@
+#include "worker/engine_process.h"
+
+#include <grpcpp/client_context.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/grpc_channel.h"
+#include "common/grpc_status.h"
+#include "common/status_macros.h"
+#include "worker/engine_exit.h"
+
+namespace sluice::worker {
+namespace {
+
+constexpr int64_t kStderrTailBytes = 64 * 1024;
+constexpr absl::Duration kStatusTimeout = absl::Milliseconds(500);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<EngineProcess>> EngineProcess::Start(const EngineLaunch& launch) {
+  ProcessOptions options;
+  options.argv = {launch.engine_binary,
+                  "--socket",
+                  launch.socket_path,
+                  "--rank",
+                  absl::StrCat(launch.rank),
+                  "--cpu-threads",
+                  absl::StrCat(launch.cpu_threads),
+                  "--host",
+                  launch.host};
+  if (launch.serve_rendezvous) options.argv.push_back("--serve-rendezvous");
+  if (launch.gpu.has_value()) options.environment.emplace_back("CUDA_VISIBLE_DEVICES", absl::StrCat(*launch.gpu));
+  options.log_path = launch.log_path;
+  ASSIGN_OR_RETURN(std::unique_ptr<ChildProcess> process, ChildProcess::Start(options));
+  return std::unique_ptr<EngineProcess>(new EngineProcess(launch, std::move(process)));
+}
+
+EngineProcess::EngineProcess(const EngineLaunch& launch, std::unique_ptr<ChildProcess> process)
+    : launch_(launch),
+      process_(std::move(process)),
+      stub_(v1::EngineService::NewStub(MakeChannel(absl::StrCat("unix:", launch.socket_path)))) {}
+
+absl::StatusOr<v1::EngineState> EngineProcess::WaitUntilReady(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  for (;;) {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    context.set_deadline(absl::ToChronoTime(std::min(deadline, absl::Now() + kStatusTimeout)));
+    v1::EngineState state;
+    const grpc::Status status = stub_->GetStatus(&context, {}, &state);
+    if (status.ok()) return state;
+    if (const auto failure = UnaskedExit(absl::ZeroDuration())) {
+      return WithFailure(absl::AbortedError(failure->message()), *failure);
+    }
+    if (absl::Now() >= deadline) {
+      return absl::DeadlineExceededError(absl::StrCat("engine of rank ", rank(), " did not answer within ",
+                                                      absl::FormatDuration(timeout), "; see ", launch_.log_path));
+    }
+  }
+}
+
+void EngineProcess::RunStage(const v1::StageRequest& request, absl::Time deadline,
+                             std::function<void(absl::Status, v1::StageResponse)> done) {
+  struct Call {
+    grpc::ClientContext context;
+    v1::StageRequest request;
+    v1::StageResponse response;
+    std::function<void(absl::Status, v1::StageResponse)> done;
+  };
+  auto call = std::make_shared<Call>();
+  call->context.set_deadline(absl::ToChronoTime(deadline));
+  call->request = request;
+  call->done = std::move(done);
+  stub_->async()->RunStage(&call->context, &call->request, &call->response, [call](const grpc::Status& status) {
+    call->done(FromGrpcStatus(status), std::move(call->response));
+  });
+}
+
+std::optional<v1::Failure> EngineProcess::UnaskedExit(absl::Duration patience) const {
+  const std::optional<ProcessExit> exit = process_->WaitForExit(patience);
+  if (!exit.has_value() || stop_asked_) return std::nullopt;
+  return FailureOfExit(rank(), *exit, ReadFileTail(launch_.log_path, kStderrTailBytes));
+}
+
+bool EngineProcess::Stop(absl::Duration grace) {
+  const absl::Time deadline = absl::Now() + grace;
+  if (!stop_asked_.exchange(true) && running()) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + kStatusTimeout));
+    v1::ShutdownResponse response;
+    // An engine that does not answer is dealt with below.
+    static_cast<void>(stub_->Shutdown(&context, {}, &response));
+  }
+  if (process_->WaitForExit(grace / 2).has_value()) return false;
+  return process_->Terminate(std::max(absl::ZeroDuration(), deadline - absl::Now()));
+}
+
+v1::EngineStatus EngineProcess::Status() {
+  v1::EngineStatus status;
+  status.set_rank(rank());
+  status.set_pid(pid());
+  status.set_running(running());
+  if (const auto failure = UnaskedExit(absl::ZeroDuration())) *status.mutable_failure() = *failure;
+  if (status.running()) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + kStatusTimeout));
+    v1::EngineState state;
+    if (stub_->GetStatus(&context, {}, &state).ok()) {
+      status.set_collective_sequence(state.collective_sequence());
+      status.set_collective_name(state.collective_name());
+    }
+  }
+  return status;
+}
+
+}  // namespace sluice::worker

@@ -1,0 +1,66 @@
+// One engine: its process, its socket, and calls to it. Owned by an Attempt. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/process.h"
+#include "sluice/v1/controller.pb.h"
+#include "sluice/v1/engine.grpc.pb.h"
+
+namespace sluice::worker {
+
+struct EngineLaunch {
+  std::string engine_binary;
+  std::string socket_path;  // unix socket that the engine will listen on; at most 107 bytes
+  std::string log_path;     // its standard output and error
+  int rank = 0;
+  int cpu_threads = 1;
+  std::optional<int> gpu;         // the only GPU it may see; unset: all that we see
+  std::string host;               // interface its peers connect to
+  bool serve_rendezvous = false;  // rank 0 with peers on other hosts
+};
+
+class EngineProcess {
+ public:
+  static absl::StatusOr<std::unique_ptr<EngineProcess>> Start(const EngineLaunch& launch);
+
+  // Kills the process if it still runs.
+  ~EngineProcess() = default;
+
+  int rank() const { return launch_.rank; }
+  pid_t pid() const { return process_->pid(); }
+
+  // Returns the engine's state once it answers. Aborted, with a Failure: it ended before. DeadlineExceeded otherwise.
+  absl::StatusOr<v1::EngineState> WaitUntilReady(absl::Duration timeout);
+
+  // Starts an operation; `done` is called once, from a thread of gRPC's, and must not block.
+  void RunStage(const v1::StageRequest& request, absl::Time deadline,
+                std::function<void(absl::Status, v1::StageResponse)> done);
+
+  // Why it ended, once it has and nobody asked for it. Waits at most `patience` for a process that is just ending.
+  std::optional<v1::Failure> UnaskedExit(absl::Duration patience) const;
+
+  // Asks it to finish, then SIGTERM, then SIGKILL when `grace` is over. Returns when it is gone; true if it had to be killed.
+  bool Stop(absl::Duration grace);
+
+  bool running() const { return !process_->exit().has_value(); }
+
+  // For heartbeats: asks the engine, and waits a moment at most.
+  v1::EngineStatus Status();
+
+ private:
+  EngineProcess(const EngineLaunch& launch, std::unique_ptr<ChildProcess> process);
+
+  const EngineLaunch launch_;
+  const std::unique_ptr<ChildProcess> process_;
+  const std::unique_ptr<v1::EngineService::Stub> stub_;
+  std::atomic<bool> stop_asked_ = false;
+};
+
+}  // namespace sluice::worker
