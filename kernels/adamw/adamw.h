@@ -30,12 +30,12 @@ struct AdamWOptions {
 
 // N = elements: any slice of the flat parameters, so that groups (decay, no decay) and shards are separate calls.
 struct AdamW {
-  TensorView master{};      // [N] fp32: updated
-  TensorView exp_avg{};     // [N] fp32: m, updated
-  TensorView exp_avg_sq{};  // [N] fp32: v, updated
-  ConstTensorView grad{};   // [N] fp32
-  TensorView param{};       // [N] bf16 or fp32: master rounded to nearest even; empty where the master is the parameter
-  AdamWOptions options{};
+  TensorView master;      // [N] fp32: updated
+  TensorView exp_avg;     // [N] fp32: m, updated
+  TensorView exp_avg_sq;  // [N] fp32: v, updated
+  ConstTensorView grad;   // [N] fp32
+  TensorView param;       // [N] bf16 or fp32: master rounded to nearest even; empty where the master is the parameter
+  AdamWOptions options;
 };
 
 // Element-wise, so bit-equal however the array is split. Returns InvalidArgument, naming the argument, for mismatched

@@ -19,31 +19,31 @@ namespace sluice::kernels {
 
 // T = token slots, S = sequences, Hq = query heads (a multiple of Hkv), Hkv = key/value heads, D = head size.
 struct AttentionForward {
-  ConstTensorView q{};                    // [T, Hq, D] bf16 or fp32, strided
-  ConstTensorView k{};                    // [T, Hkv, D] as q, strided
-  ConstTensorView v{};                    // [T, Hkv, D] as q, strided
-  std::span<const int32_t> cu_seqlens{};  // [S + 1] on the host, from 0, ascending, last <= T
-  float scale = 0;                        // usually 1 / sqrt(D)
-  int64_t window = 0;                     // tokens each query sees, itself included; <= 0: all before it
-  TensorView out{};                       // [T, Hq, D] as q, strided: slots >= cu_seqlens[S] become zero
-  TensorView logsumexp{};                 // [Hq, T] fp32: saved for backward; zero in the tail
+  ConstTensorView q;                    // [T, Hq, D] bf16 or fp32, strided
+  ConstTensorView k;                    // [T, Hkv, D] as q, strided
+  ConstTensorView v;                    // [T, Hkv, D] as q, strided
+  std::span<const int32_t> cu_seqlens;  // [S + 1] on the host, from 0, ascending, last <= T
+  float scale = 0;                      // usually 1 / sqrt(D)
+  int64_t window = 0;                   // tokens each query sees, itself included; <= 0: all before it
+  TensorView out;                       // [T, Hq, D] as q, strided: slots >= cu_seqlens[S] become zero
+  TensorView logsumexp;                 // [Hq, T] fp32: saved for backward; zero in the tail
 };
 
 struct AttentionBackward {
-  ConstTensorView dout{};                 // [T, Hq, D] as q, strided
-  ConstTensorView q{}, k{}, v{};          // as in forward
-  ConstTensorView out{};                  // [T, Hq, D] forward's result
-  ConstTensorView logsumexp{};            // [Hq, T] fp32 forward's result
-  std::span<const int32_t> cu_seqlens{};  // as in forward
+  ConstTensorView dout;                 // [T, Hq, D] as q, strided
+  ConstTensorView q, k, v;              // as in forward
+  ConstTensorView out;                  // [T, Hq, D] forward's result
+  ConstTensorView logsumexp;            // [Hq, T] fp32 forward's result
+  std::span<const int32_t> cu_seqlens;  // as in forward
   float scale = 0;
   int64_t window = 0;
-  TensorView dq{};  // [T, Hq, D] as q, strided: overwritten, zero in the tail
-  TensorView dk{};  // [T, Hkv, D] as q, strided: overwritten, zero in the tail
-  TensorView dv{};  // [T, Hkv, D] as q, strided: overwritten, zero in the tail
+  TensorView dq;  // [T, Hq, D] as q, strided: overwritten, zero in the tail
+  TensorView dk;  // [T, Hkv, D] as q, strided: overwritten, zero in the tail
+  TensorView dv;  // [T, Hkv, D] as q, strided: overwritten, zero in the tail
 };
 
-// Deterministic for a fixed number of threads. Scratch on the CPU: forward 2 * 64 * longest sequence floats a thread;
-// backward the same and T * Hq * D * 2 floats.
+// Deterministic, on the CPU also across numbers of threads. Scratch on the CPU, with L the longest sequence: about
+// L * (2 D + 132) floats a thread forward, L * (3 D + 204) backward and 2 * T * Hq * D floats in all.
 // Return InvalidArgument, naming the argument, for mismatched shapes, types or devices, heads that do not divide, or
 // cu_seqlens that do not start at 0, descend or pass T.
 absl::Status Forward(const AttentionForward& args, Stream stream);

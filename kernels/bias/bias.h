@@ -9,13 +9,13 @@ namespace sluice::kernels {
 
 // T = tokens, N = columns.
 struct BiasForward {
-  ConstTensorView bias{};  // [N] as y
-  TensorView y{};          // [T, N] bf16 or fp32, strided: the bias is added in place (in fp32, rounded once)
+  ConstTensorView bias;  // [N] as y
+  TensorView y;          // [T, N] bf16 or fp32, strided: the bias is added in place (in fp32, rounded once)
 };
 
 struct BiasBackward {
-  ConstTensorView dy{};  // [T, N] bf16 or fp32, strided
-  TensorView dbias{};    // [N] fp32: the column sums are accumulated into it
+  ConstTensorView dy;  // [T, N] bf16 or fp32, strided
+  TensorView dbias;    // [N] fp32: the column sums are accumulated into it
 };
 
 // Deterministic: the order of the sum is fixed by the number of threads.

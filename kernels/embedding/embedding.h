@@ -9,15 +9,15 @@ namespace sluice::kernels {
 
 // T = tokens, V = vocabulary size, H = hidden size. All dense.
 struct EmbeddingForward {
-  ConstTensorView ids{};     // [T] int32, 0 <= id < V
-  ConstTensorView weight{};  // [V, H] bf16 or fp32
-  TensorView y{};            // [T, H] as weight
+  ConstTensorView ids;     // [T] int32, 0 <= id < V
+  ConstTensorView weight;  // [V, H] bf16 or fp32
+  TensorView y;            // [T, H] as weight
 };
 
 struct EmbeddingBackward {
-  ConstTensorView ids{};  // [T] int32
-  ConstTensorView dy{};   // [T, H] bf16 or fp32
-  TensorView dweight{};   // [V, H] fp32: accumulated into. Rows of ids that do not occur are not touched.
+  ConstTensorView ids;  // [T] int32
+  ConstTensorView dy;   // [T, H] bf16 or fp32
+  TensorView dweight;   // [V, H] fp32: accumulated into. Rows of ids that do not occur are not touched.
 };
 
 // Deterministic: the gradients of one id are added in the order of the tokens.

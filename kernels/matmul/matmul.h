@@ -13,18 +13,18 @@
 namespace sluice::kernels {
 
 struct MatMul {
-  ConstTensorView a{};  // [M, K], or [K, M] with transpose_a; bf16 or fp32; strided
+  ConstTensorView a;  // [M, K], or [K, M] with transpose_a; bf16 or fp32; strided
   bool transpose_a = false;
-  ConstTensorView b{};  // [K, N], or [N, K] with transpose_b; as a; strided
+  ConstTensorView b;  // [K, N], or [N, K] with transpose_b; as a; strided
   bool transpose_b = false;
-  TensorView c{};  // [M, N] fp32, or bf16 if a and b are; strided. Must not alias a or b.
+  TensorView c;  // [M, N] fp32, or bf16 if a and b are; strided. Must not alias a or b.
   float alpha = 1.0f;
   float beta = 0.0f;  // 0: c is overwritten and never read, so it may hold anything
 };
 
 // Sums are in fp32; c is rounded once, at the end. Deterministic for a fixed number of threads.
-// Returns InvalidArgument, naming the argument, for mismatched shapes, types or devices, and ResourceExhausted when the
-// device has no memory for scratch.
+// Returns InvalidArgument, naming the argument, for mismatched shapes, types or devices, and ResourceExhausted when a
+// GPU has no memory for scratch.
 absl::Status Run(const MatMul& args, Stream stream);
 
 }  // namespace sluice::kernels

@@ -16,22 +16,22 @@ namespace sluice::kernels {
 // T = tokens, H = normalised size. Every [T, H] may also be [T, heads, H] with one weight [H] for all heads (the
 // query and key norm of Qwen3): rows are then T * heads. All of them may be strided.
 struct RmsNormForward {
-  ConstTensorView x{};         // [T, H] bf16 or fp32
-  ConstTensorView residual{};  // [T, H] as x, or empty
-  ConstTensorView weight{};    // [H]    as x
-  float eps = 0;               // > 0
-  TensorView residual_out{};   // [T, H] as x: r. Empty iff residual is empty. May alias residual or x.
-  TensorView y{};              // [T, H] as x. May alias x if x is not needed for backward.
-  TensorView rstd{};           // [T] or [T, heads] fp32: saved for backward; dense
+  ConstTensorView x;         // [T, H] bf16 or fp32
+  ConstTensorView residual;  // [T, H] as x, or empty
+  ConstTensorView weight;    // [H]    as x
+  float eps = 0;             // > 0
+  TensorView residual_out;   // [T, H] as x: r. Empty iff residual is empty. May alias residual or x.
+  TensorView y;              // [T, H] as x. May alias x if x is not needed for backward.
+  TensorView rstd;           // [T] or [T, heads] fp32: saved for backward; dense
 };
 
 struct RmsNormBackward {
-  ConstTensorView dy{};      // [T, H]
-  ConstTensorView r{};       // [T, H]: forward's residual_out (x without a residual)
-  ConstTensorView weight{};  // [H]
-  ConstTensorView rstd{};    // [T] or [T, heads] fp32
-  TensorView dr{};           // [T, H]: accumulated into (the residual stream's gradient flows through here)
-  TensorView dweight{};      // [H] fp32: accumulated into; empty if the weight is frozen
+  ConstTensorView dy;      // [T, H]
+  ConstTensorView r;       // [T, H]: forward's residual_out (x without a residual)
+  ConstTensorView weight;  // [H]
+  ConstTensorView rstd;    // [T] or [T, heads] fp32
+  TensorView dr;           // [T, H]: accumulated into (the residual stream's gradient flows through here)
+  TensorView dweight;      // [H] fp32: accumulated into; empty if the weight is frozen
 };
 
 // Run on the device that holds the views; the CPU implementation is the reference. Deterministic: the order of

@@ -17,10 +17,10 @@ namespace sluice::kernels {
 
 // T = tokens, Hq/Hkv = query and key heads, D = head size (even).
 struct Rope {
-  TensorView q{};               // [T, Hq, D] bf16 or fp32, strided: rotated in place. In backward: dq.
-  TensorView k{};               // [T, Hkv, D] as q, strided, or empty. In backward: dk.
-  ConstTensorView positions{};  // [T] int32, >= 0
-  ConstTensorView inv_freq{};   // [D / 2] fp32, with the model's frequency scaling (llama3, linear) applied
+  TensorView q;               // [T, Hq, D] bf16 or fp32, strided: rotated in place. In backward: dq.
+  TensorView k;               // [T, Hkv, D] as q, strided, or empty. In backward: dk.
+  ConstTensorView positions;  // [T] int32, >= 0
+  ConstTensorView inv_freq;   // [D / 2] fp32, with the model's frequency scaling (llama3, linear) applied
   float attention_scaling = 1.0f;
 };
 

@@ -15,14 +15,14 @@ namespace sluice::kernels {
 // T = tokens, I = intermediate size. Gate and up come packed, as one projection makes them: columns 0..I-1 of gate_up
 // are the gate, columns I..2I-1 are up. All dense.
 struct SwigluForward {
-  ConstTensorView gate_up{};  // [T, 2I] bf16 or fp32
-  TensorView y{};             // [T, I] as gate_up; must not alias gate_up
+  ConstTensorView gate_up;  // [T, 2I] bf16 or fp32
+  TensorView y;             // [T, I] as gate_up; must not alias gate_up
 };
 
 struct SwigluBackward {
-  ConstTensorView dy{};       // [T, I] as gate_up
-  ConstTensorView gate_up{};  // [T, 2I] forward's input
-  TensorView dgate_up{};      // [T, 2I] as gate_up: overwritten. May alias gate_up.
+  ConstTensorView dy;       // [T, I] as gate_up
+  ConstTensorView gate_up;  // [T, 2I] forward's input
+  TensorView dgate_up;      // [T, 2I] as gate_up: overwritten. May alias gate_up.
 };
 
 // Deterministic. Return InvalidArgument, naming the argument, for mismatched shapes, types or devices.

@@ -1,0 +1,227 @@
+#include "kernels/attention/attention.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "common/testing/status_matchers.h"
+#include "kernels/attention/backends.h"
+#include "kernels/testing/tensors.h"
+
+namespace sluice::kernels {
+namespace {
+
+using ::sluice::testing::StatusIs;
+using testing::Backend;
+using ::testing::HasSubstr;
+using testing::HostTensor;
+using testing::SumTolerance;
+using testing::ToleranceOf;
+
+constexpr DType kF = DType::kFloat32;
+constexpr DType kB = DType::kBFloat16;
+
+struct Case {
+  std::vector<int32_t> cu_seqlens;
+  int64_t tail;  // slots behind the last sequence
+  int64_t q_heads, kv_heads, head_dim;
+  DType dtype;
+  int64_t window;
+  bool packed;  // q, k and v are columns of one matrix
+
+  int64_t slots() const { return cu_seqlens.back() + tail; }
+};
+
+// One token, sequences shorter and longer than a block of queries (66), borders on no tile, an empty sequence, a tail,
+// no sequence at all, the group sizes 1, 2, 3 and 7, windows below and above a tile.
+const std::vector<Case>& Cases() {
+  static const std::vector<Case> cases = {
+      {{0, 1}, 0, 1, 1, 8, kF, 0, false},
+      {{0, 5, 72, 73}, 3, 3, 1, 16, kF, 0, false},
+      {{0, 200}, 0, 2, 2, 64, kF, 0, true},
+      {{0, 40, 40, 107}, 5, 6, 3, 64, kF, -1, true},
+      {{0, 150, 171}, 0, 2, 1, 24, kF, 4, false},
+      {{0, 300}, 0, 1, 1, 16, kF, 130, true},
+      {{0, 33, 100}, 12, 7, 1, 64, kB, 0, true},
+      {{0, 140}, 0, 2, 1, 128, kB, 50, false},
+      {{0}, 9, 2, 1, 8, kF, 0, false},
+  };
+  return cases;
+}
+
+// Inputs and the double-precision results of one case.
+struct Problem {
+  explicit Problem(const Case& c)
+      : c(c),
+        stride(c.packed ? (c.q_heads + 2 * c.kv_heads) * c.head_dim : 0),
+        q_shape{c.slots(), c.q_heads, c.head_dim},
+        kv_shape{c.slots(), c.kv_heads, c.head_dim},
+        scale(1.0f / std::sqrt(static_cast<float>(c.head_dim))),
+        q(HostTensor::Random(c.dtype, q_shape, 1, 1.5, stride)),
+        k(HostTensor::Random(c.dtype, kv_shape, 2, 1.5, stride)),
+        v(HostTensor::Random(c.dtype, kv_shape, 3, 1.0, stride)),
+        dout(HostTensor::Random(c.dtype, q_shape, 4)),
+        out(HostTensor::Poisoned(c.dtype, q_shape, stride)),
+        logsumexp(HostTensor::Poisoned(kF, {c.q_heads, c.slots()})) {
+    const std::vector<double> qs = q.values(), ks = k.values(), vs = v.values(), douts = dout.values();
+    const auto elements = [](const Shape& shape) { return static_cast<size_t>(shape.elements()); };
+    want_out.resize(elements(q_shape));
+    want_dq.resize(elements(q_shape));
+    want_dk.resize(elements(kv_shape));
+    want_dv.resize(elements(kv_shape));
+    want_logsumexp.resize(static_cast<size_t>(c.q_heads * c.slots()));
+    const int64_t group = c.q_heads / c.kv_heads;
+    for (size_t s = 0; s + 1 < c.cu_seqlens.size(); ++s) {
+      for (int64_t i = c.cu_seqlens[s]; i < c.cu_seqlens[s + 1]; ++i) {
+        const int64_t first = c.window > 0 ? std::max<int64_t>(c.cu_seqlens[s], i + 1 - c.window) : c.cu_seqlens[s];
+        for (int64_t head = 0; head < c.q_heads; ++head) {
+          const int64_t q_at = (i * c.q_heads + head) * c.head_dim;
+          const auto kv_at = [&](int64_t j) { return (j * c.kv_heads + head / group) * c.head_dim; };
+          const auto dot = [&](const std::vector<double>& a, int64_t a_at, const std::vector<double>& b, int64_t b_at) {
+            double sum = 0.0;
+            for (int64_t d = 0; d < c.head_dim; ++d) sum += a[a_at + d] * b[b_at + d];
+            return sum;
+          };
+          std::vector<double> p;
+          double total = 0.0;
+          for (int64_t j = first; j <= i; ++j) total += p.emplace_back(std::exp(scale * dot(qs, q_at, ks, kv_at(j))));
+          want_logsumexp[head * c.slots() + i] = std::log(total);
+          for (int64_t j = first; j <= i; ++j) {
+            p[j - first] /= total;
+            for (int64_t d = 0; d < c.head_dim; ++d) want_out[q_at + d] += p[j - first] * vs[kv_at(j) + d];
+          }
+          const double projection = dot(douts, q_at, want_out, q_at);
+          for (int64_t j = first; j <= i; ++j) {
+            const double ds = p[j - first] * (dot(douts, q_at, vs, kv_at(j)) - projection) * scale;
+            for (int64_t d = 0; d < c.head_dim; ++d) {
+              want_dq[q_at + d] += ds * ks[kv_at(j) + d];
+              want_dk[kv_at(j) + d] += ds * qs[q_at + d];
+              want_dv[kv_at(j) + d] += p[j - first] * douts[q_at + d];
+            }
+          }
+        }
+      }
+    }
+  }
+
+  AttentionForward ForwardArgs() {
+    return {.q = q,
+            .k = k,
+            .v = v,
+            .cu_seqlens = c.cu_seqlens,
+            .scale = scale,
+            .window = c.window,
+            .out = out,
+            .logsumexp = logsumexp};
+  }
+
+  Case c;
+  int64_t stride;
+  Shape q_shape, kv_shape;
+  float scale;
+  HostTensor q, k, v, dout, out, logsumexp;
+  std::vector<double> want_out, want_logsumexp, want_dq, want_dk, want_dv;
+};
+
+class AttentionTest : public ::testing::TestWithParam<std::tuple<Case, Backend>> {};
+
+TEST_P(AttentionTest, EqualsDoubleReference) {
+  const auto& [c, backend] = GetParam();
+  Problem problem(c);
+  ASSERT_OK(CALL_BACKEND(backend, Forward, problem.ForwardArgs()));
+  EXPECT_TENSOR_NEAR(problem.out, problem.want_out, ToleranceOf(c.dtype));
+  EXPECT_TENSOR_NEAR(problem.logsumexp, problem.want_logsumexp, ToleranceOf(kF));
+
+  auto dq = HostTensor::Poisoned(c.dtype, problem.q_shape, problem.stride);
+  auto dk = HostTensor::Poisoned(c.dtype, problem.kv_shape, problem.stride);
+  auto dv = HostTensor::Poisoned(c.dtype, problem.kv_shape, problem.stride);
+  const AttentionBackward args = {.dout = problem.dout,
+                                  .q = problem.q,
+                                  .k = problem.k,
+                                  .v = problem.v,
+                                  .out = problem.out,
+                                  .logsumexp = problem.logsumexp,
+                                  .cu_seqlens = c.cu_seqlens,
+                                  .scale = problem.scale,
+                                  .window = c.window,
+                                  .dq = dq,
+                                  .dk = dk,
+                                  .dv = dv};
+  ASSERT_OK(CALL_BACKEND(backend, Backward, args));
+  // A rounded `out` shifts the projection by half a unit of its own, which the sums over the keys carry on.
+  testing::Tolerance tolerance = SumTolerance(c.dtype, 64.0);
+  if (c.dtype == kB) tolerance.absolute = 2e-2;
+  EXPECT_TENSOR_NEAR(dq, problem.want_dq, tolerance);
+  EXPECT_TENSOR_NEAR(dk, problem.want_dk, tolerance);
+  EXPECT_TENSOR_NEAR(dv, problem.want_dv, tolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionTest,
+                         ::testing::Combine(::testing::ValuesIn(Cases()),
+                                            ::testing::Values(Backend::kCpu, Backend::kAten)),
+                         [](const auto& info) {
+                           return testing::Name(std::get<1>(info.param)) + "_" + std::to_string(info.index / 2);
+                         });
+
+TEST(AttentionTest, PackingChangesNoBit) {
+  const std::vector<int32_t> together = {0, 90, 131};
+  const std::vector<int32_t> alone = {0, 41};
+  Problem packed(Case{together, 0, 2, 1, 64, kF, 0, false});
+  ASSERT_OK(Forward(packed.ForwardArgs(), DefaultStream(Device::Cpu())));
+  auto out = HostTensor::Poisoned(kF, {41, 2, 64});
+  auto logsumexp = HostTensor::Poisoned(kF, {2, 41});
+  AttentionForward args = packed.ForwardArgs();
+  args.q = args.q.Rows(90, 131);
+  args.k = args.k.Rows(90, 131);
+  args.v = args.v.Rows(90, 131);
+  args.cu_seqlens = alone;
+  args.out = out;
+  args.logsumexp = logsumexp;
+  ASSERT_OK(Forward(args, DefaultStream(Device::Cpu())));
+  const std::vector<double> all = packed.out.values();
+  EXPECT_EQ(out.values(), std::vector<double>(all.begin() + 90 * 128, all.end()));
+}
+
+// Scores of +-100 and a query that sees one key only: the maximum is subtracted before the exponential.
+TEST(AttentionTest, LargeScoresDoNotOverflow) {
+  const std::vector<int32_t> cu_seqlens = {0, 20};
+  const auto q = HostTensor::Random(kF, {20, 1, 8}, 1, 30.0);
+  const auto k = HostTensor::Random(kF, {20, 1, 8}, 2, 30.0);
+  const auto v = HostTensor::Random(kF, {20, 1, 8}, 3);
+  auto out = HostTensor::Poisoned(kF, {20, 1, 8});
+  auto logsumexp = HostTensor::Poisoned(kF, {1, 20});
+  ASSERT_OK(Forward(
+      AttentionForward{
+          .q = q, .k = k, .v = v, .cu_seqlens = cu_seqlens, .scale = 1.0f, .out = out, .logsumexp = logsumexp},
+      DefaultStream(Device::Cpu())));
+  for (const double value : out.values()) EXPECT_TRUE(std::isfinite(value));
+  for (const double value : logsumexp.values()) EXPECT_TRUE(std::isfinite(value));
+}
+
+TEST(AttentionTest, NamesTheWrongArgument) {
+  Problem problem(Case{{0, 4, 8}, 0, 3, 1, 8, kF, 0, false});
+  const auto expect = [](const AttentionForward& args, const char* message) {
+    EXPECT_THAT(Forward(args, DefaultStream(Device::Cpu())),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(message)));
+  };
+  const std::vector<int32_t> late = {1, 8}, falling = {0, 5, 3}, far = {0, 9};
+  AttentionForward args = problem.ForwardArgs();
+  args.cu_seqlens = late;
+  expect(args, "attention: cu_seqlens: does not start at 0");
+  args.cu_seqlens = falling;
+  expect(args, "attention: cu_seqlens: descends at entry 2");
+  args.cu_seqlens = far;
+  expect(args, "attention: cu_seqlens: ends at 9 of 8 slots");
+  args = problem.ForwardArgs();
+  const auto two_heads = HostTensor::Random(kF, {8, 2, 8}, 1);
+  args.k = two_heads;
+  expect(args, "attention: k: 2 heads do not divide the 3 of q");
+}
+
+}  // namespace
+}  // namespace sluice::kernels

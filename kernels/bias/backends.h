@@ -1,0 +1,19 @@
+// The implementations behind the bias dispatch: for bias.cc and the tests that hold one against the other.
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/bias/bias.h"
+
+namespace sluice::kernels {
+
+namespace cpu {
+absl::Status Forward(const BiasForward& args, Stream stream);
+absl::Status Backward(const BiasBackward& args, Stream stream);
+}  // namespace cpu
+
+namespace aten {  // any device
+absl::Status Forward(const BiasForward& args, Stream stream);
+absl::Status Backward(const BiasBackward& args, Stream stream);
+}  // namespace aten
+
+}  // namespace sluice::kernels

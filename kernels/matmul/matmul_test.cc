@@ -1,0 +1,122 @@
+#include "kernels/matmul/matmul.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "common/testing/status_matchers.h"
+#include "kernels/matmul/backends.h"
+#include "kernels/testing/tensors.h"
+
+namespace sluice::kernels {
+namespace {
+
+using ::sluice::testing::StatusIs;
+using testing::Backend;
+using ::testing::HasSubstr;
+using testing::HostTensor;
+
+struct Case {
+  int64_t rows, columns, depth;
+  DType in, out;
+  bool transpose_a, transpose_b;
+  float alpha, beta;
+  int64_t padding;  // extra elements per row of each matrix
+};
+
+constexpr DType kF = DType::kFloat32;
+constexpr DType kB = DType::kBFloat16;
+
+// Shapes below one tile, exactly tiles, past the cache blocks (144 rows, 3072 columns, 320 deep), decode-like.
+constexpr Case kCases[] = {
+    {1, 1, 1, kF, kF, false, false, 1.0f, 0.0f, 0},     {6, 16, 8, kF, kF, false, false, 1.0f, 0.0f, 0},
+    {7, 17, 9, kF, kF, false, true, 1.0f, 0.0f, 3},     {13, 33, 650, kF, kF, true, false, 1.0f, 1.0f, 0},
+    {150, 40, 321, kF, kF, true, true, 0.5f, 1.0f, 5},  {300, 64, 64, kF, kF, false, false, -2.0f, 0.25f, 0},
+    {2, 5000, 70, kF, kF, false, true, 2.0f, 0.0f, 0},  {4, 50, 333, kB, kB, false, true, 1.0f, 1.0f, 2},
+    {10, 6200, 40, kF, kF, false, true, 1.0f, 0.0f, 0}, {10, 3100, 33, kB, kB, false, true, 1.0f, 1.0f, 0},
+    {31, 47, 400, kB, kF, true, false, 1.0f, 1.0f, 0},  {31, 47, 700, kB, kB, false, false, 0.5f, 0.0f, 1},
+    {200, 100, 200, kB, kB, true, true, 1.0f, 0.5f, 0}, {5, 24, 24, kB, kF, false, true, 1.0f, 0.0f, 0},
+};
+
+class MatMulTest : public ::testing::TestWithParam<std::tuple<Case, Backend>> {};
+
+TEST_P(MatMulTest, EqualsDoubleReference) {
+  const auto& [c, backend] = GetParam();
+  const Shape a_shape = c.transpose_a ? Shape{c.depth, c.rows} : Shape{c.rows, c.depth};
+  const Shape b_shape = c.transpose_b ? Shape{c.columns, c.depth} : Shape{c.depth, c.columns};
+  const auto a = HostTensor::Random(c.in, a_shape, 1, 1.0, a_shape[1] + c.padding);
+  const auto b = HostTensor::Random(c.in, b_shape, 2, 1.0, b_shape[1] + c.padding);
+  const Shape out_shape = {c.rows, c.columns};
+  auto out = c.beta == 0.0f ? HostTensor::Poisoned(c.out, out_shape, c.columns + c.padding)
+                            : HostTensor::Random(c.out, out_shape, 3, 1.0, c.columns + c.padding);
+
+  const std::vector<double> a_values = a.values();
+  const std::vector<double> b_values = b.values();
+  std::vector<double> want = out.values();
+  for (int64_t i = 0; i < c.rows; ++i) {
+    for (int64_t j = 0; j < c.columns; ++j) {
+      double sum = 0.0;
+      for (int64_t p = 0; p < c.depth; ++p) {
+        sum += a_values[c.transpose_a ? p * c.rows + i : i * c.depth + p] *
+               b_values[c.transpose_b ? j * c.depth + p : p * c.columns + j];
+      }
+      double& to = want[i * c.columns + j];
+      to = c.alpha * sum + (c.beta == 0.0f ? 0.0 : c.beta * to);
+    }
+  }
+
+  const MatMul args = {.a = a,
+                       .transpose_a = c.transpose_a,
+                       .b = b,
+                       .transpose_b = c.transpose_b,
+                       .c = out,
+                       .alpha = c.alpha,
+                       .beta = c.beta};
+  ASSERT_OK(CALL_BACKEND(backend, Run, args));
+  EXPECT_TENSOR_NEAR(out, want, testing::SumTolerance(c.out, static_cast<double>(c.depth)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, MatMulTest,
+                         ::testing::Combine(::testing::ValuesIn(kCases),
+                                            ::testing::Values(Backend::kCpu, Backend::kAten)),
+                         [](const auto& info) {
+                           return testing::Name(std::get<1>(info.param)) + "_" + std::to_string(info.index / 2);
+                         });
+
+TEST(MatMulTest, ResultDoesNotDependOnWhereTheArraysLie) {
+  const auto a = HostTensor::Random(kF, {37, 130}, 1);
+  const auto b = HostTensor::Random(kF, {130, 50}, 2);
+  auto out = HostTensor::Poisoned(kF, {37, 50});
+  ASSERT_OK(kernels::Run(MatMul{.a = a, .b = b, .c = out}, DefaultStream(Device::Cpu())));
+  std::vector<float> moved(1 + 37 * 130);
+  std::copy_n(a.view().as<float>(), 37 * 130, moved.begin() + 1);
+  auto again = HostTensor::Poisoned(kF, {37, 50});
+  ASSERT_OK(kernels::Run(MatMul{.a = ConstTensorView(moved.data() + 1, {37, 130}), .b = b, .c = again},
+                         DefaultStream(Device::Cpu())));
+  EXPECT_EQ(out.bytes(), again.bytes());
+}
+
+TEST(MatMulTest, NamesTheWrongArgument) {
+  const auto a = HostTensor::Random(kF, {4, 8}, 1);
+  const auto b = HostTensor::Random(kF, {9, 5}, 2);
+  auto out = HostTensor::Poisoned(kF, {4, 5});
+  const Stream cpu = DefaultStream(Device::Cpu());
+  EXPECT_THAT(kernels::Run(MatMul{.a = a, .b = b, .c = out}, cpu),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("matmul: b: expected fp32 [8, 5] on cpu, got fp32 [9, 5] on cpu")));
+  const auto b_bf16 = HostTensor::Random(kB, {8, 5}, 2);
+  EXPECT_THAT(kernels::Run(MatMul{.a = a, .b = b_bf16, .c = out}, cpu),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("matmul: b:")));
+  const auto b_fits = HostTensor::Random(kF, {8, 5}, 2);
+  auto out_bf16 = HostTensor::Poisoned(kB, {4, 5});
+  EXPECT_THAT(kernels::Run(MatMul{.a = a, .b = b_fits, .c = out_bf16}, cpu),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("matmul: c:")));
+  EXPECT_THAT(kernels::Run(MatMul{.a = a, .b = b_fits}, cpu),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("got nothing")));
+}
+
+}  // namespace
+}  // namespace sluice::kernels

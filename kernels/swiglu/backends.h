@@ -1,0 +1,19 @@
+// The implementations behind the swiglu dispatch: for swiglu.cc and the tests that hold one against the other.
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/swiglu/swiglu.h"
+
+namespace sluice::kernels {
+
+namespace cpu {
+absl::Status Forward(const SwigluForward& args, Stream stream);
+absl::Status Backward(const SwigluBackward& args, Stream stream);
+}  // namespace cpu
+
+namespace aten {  // any device
+absl::Status Forward(const SwigluForward& args, Stream stream);
+absl::Status Backward(const SwigluBackward& args, Stream stream);
+}  // namespace aten
+
+}  // namespace sluice::kernels
