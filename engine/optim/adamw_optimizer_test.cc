@@ -1,0 +1,181 @@
+#include "engine/optim/adamw_optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "common/testing/status_matchers.h"
+#include "engine/model/testing/golden_model.h"
+
+namespace sluice::engine {
+namespace {
+
+using ::sluice::testing::StatusIs;
+using ::testing::HasSubstr;
+
+class AdamWOptimizerTest : public ::testing::TestWithParam<kernels::DType> {
+ protected:
+  void SetUp() override {
+    auto golden = testing::LoadGoldenModel("qwen2");
+    ASSERT_OK(golden);
+    config_ = golden->config;
+  }
+
+  std::unique_ptr<Parameters> NewParameters() {
+    auto parameters = Parameters::CreateRandom(config_, {.dtype = GetParam()}, 3);
+    EXPECT_OK(parameters);
+    return *std::move(parameters);
+  }
+
+  // Gradients of step `step`: the same for every run.
+  static void SetGradients(Parameters& parameters, int step) {
+    float* gradients = parameters.gradients().as<float>();
+    EXPECT_OK(parameters.ZeroGradients());
+    for (const ParameterSpec& spec : parameters.layout().parameters()) {
+      for (int64_t i = 0; i < spec.shape.elements(); ++i) {
+        gradients[spec.offset + i] = std::sin(static_cast<float>(step) + 0.1f * static_cast<float>(spec.offset + i));
+      }
+    }
+  }
+
+  static std::vector<char> Bytes(kernels::ConstTensorView view) {
+    const char* begin = static_cast<const char*>(view.data);
+    return {begin, begin + view.bytes()};
+  }
+
+  static std::vector<TensorData> Flatten(const std::vector<HostTensors>& state) {
+    std::vector<TensorData> all;
+    for (const HostTensors& part : state) all.insert(all.end(), part.tensors.begin(), part.tensors.end());
+    return all;
+  }
+
+  ModelConfig config_;
+};
+
+TEST_P(AdamWOptimizerTest, StateRoundTripsBitForBit) {
+  const auto run = [&](Parameters& parameters, AdamWOptimizer& optimizer, int first, int last) {
+    for (int step = first; step < last; ++step) {
+      SetGradients(parameters, step);
+      ASSERT_OK(optimizer.Step(1e-2, 0.1));
+    }
+  };
+  const auto whole = NewParameters();
+  ASSERT_OK_AND_ASSIGN(const auto whole_optimizer, AdamWOptimizer::Create(whole.get(), {}));
+  run(*whole, *whole_optimizer, 0, 6);
+
+  const auto first = NewParameters();
+  ASSERT_OK_AND_ASSIGN(const auto first_optimizer, AdamWOptimizer::Create(first.get(), {}));
+  run(*first, *first_optimizer, 0, 3);
+  ASSERT_OK_AND_ASSIGN(const std::vector<HostTensors> state, first_optimizer->ExportState());
+  ASSERT_OK_AND_ASSIGN(const HostTensors values, first->ExportValues(GetParam()));
+
+  ASSERT_OK_AND_ASSIGN(const auto second, Parameters::CreateRandom(config_, {.dtype = GetParam()}, 99));
+  ASSERT_OK_AND_ASSIGN(const auto second_optimizer, AdamWOptimizer::Create(second.get(), {}));
+  ASSERT_OK(second->ImportValues(values.tensors));
+  ASSERT_OK(second_optimizer->ImportState(Flatten(state), first_optimizer->step_count()));
+  EXPECT_EQ(Bytes(second->values()), Bytes(first->values()));
+  run(*second, *second_optimizer, 3, 6);
+  EXPECT_EQ(Bytes(second->values()), Bytes(whole->values()));
+  EXPECT_EQ(second_optimizer->step_count(), 6);
+
+  std::vector<TensorData> incomplete = Flatten(state);
+  incomplete.pop_back();
+  EXPECT_THAT(second_optimizer->ImportState(incomplete, 3),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("model.norm.weight is missing")));
+}
+
+TEST_P(AdamWOptimizerTest, NonFiniteGradientChangesNothing) {
+  const auto parameters = NewParameters();
+  ASSERT_OK_AND_ASSIGN(const auto optimizer, AdamWOptimizer::Create(parameters.get(), {}));
+  SetGradients(*parameters, 0);
+  ASSERT_OK(optimizer->Step(1e-2, 0.1));
+  ASSERT_OK_AND_ASSIGN(const std::vector<HostTensors> state, optimizer->ExportState());
+  const std::vector<char> before = Bytes(parameters->values());
+  const std::vector<char> moment(reinterpret_cast<const char*>(state[0].tensors[0].bytes.data()),
+                                 reinterpret_cast<const char*>(state[0].tensors[0].bytes.data()) + 64);
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    SetGradients(*parameters, 1);
+    parameters->gradients().as<float>()[parameters->layout().size() / 2 / kParameterAlignment * kParameterAlignment] =
+        bad;
+    ASSERT_OK_AND_ASSIGN(const OptimizerStepResult result, optimizer->Step(1e-2, 0.1));
+    EXPECT_TRUE(result.skipped);
+    EXPECT_FALSE(std::isfinite(result.grad_norm));
+  }
+  EXPECT_EQ(Bytes(parameters->values()), before);
+  EXPECT_EQ(optimizer->step_count(), 1);
+  ASSERT_OK_AND_ASSIGN(const std::vector<HostTensors> after, optimizer->ExportState());
+  EXPECT_TRUE(
+      std::equal(moment.begin(), moment.end(), reinterpret_cast<const char*>(after[0].tensors[0].bytes.data())));
+}
+
+TEST_P(AdamWOptimizerTest, NormIsExactAndClips) {
+  const auto parameters = NewParameters();
+  ASSERT_OK_AND_ASSIGN(const auto optimizer, AdamWOptimizer::Create(parameters.get(), {.clip_grad = 2.0}));
+  SetGradients(*parameters, 5);
+  double squares = 0;
+  for (int64_t i = 0; i < parameters->layout().size(); ++i) {
+    const double g = parameters->gradients().as<float>()[i];
+    squares += g * g;
+  }
+  ASSERT_OK_AND_ASSIGN(const OptimizerStepResult result, optimizer->Step(1e-3, 0));
+  EXPECT_NEAR(result.grad_norm, std::sqrt(squares), 1e-12 * std::sqrt(squares));
+  EXPECT_DOUBLE_EQ(result.clip_factor, 2.0 / (result.grad_norm + 1e-6));
+
+  ASSERT_OK_AND_ASSIGN(const auto unclipped, AdamWOptimizer::Create(parameters.get(), {.clip_grad = 0}));
+  ASSERT_OK_AND_ASSIGN(const OptimizerStepResult free, unclipped->Step(1e-3, 0));
+  EXPECT_EQ(free.clip_factor, 1.0);
+  EXPECT_EQ(free.grad_norm, result.grad_norm);
+}
+
+TEST_P(AdamWOptimizerTest, OnlyMatricesAreDecayedUnlessAsked) {
+  for (const bool decay_all : {false, true}) {
+    const auto parameters = NewParameters();
+    ASSERT_OK_AND_ASSIGN(const auto optimizer,
+                         AdamWOptimizer::Create(parameters.get(), {.decay_all_parameters = decay_all}));
+    ASSERT_OK(parameters->ZeroGradients());
+    ASSERT_OK_AND_ASSIGN(const HostTensors before, parameters->ExportValues(kernels::DType::kFloat32));
+    std::vector<float> norm_before, matrix_before;
+    const auto values = [&](const std::string& name) {
+      const auto exported = parameters->ExportValues(kernels::DType::kFloat32);
+      const int64_t offset = parameters->layout().Find(name)->offset;
+      // The first tensor starts the flat array, so this is flat[offset].
+      return reinterpret_cast<const float*>(exported->tensors[0].bytes.data())[offset];
+    };
+    const float norm = values("model.norm.weight"), matrix = values("model.layers.1.mlp.down_proj.weight");
+    // Zero gradients: decay is all that moves a parameter.
+    ASSERT_OK(optimizer->Step(0.1, 0.5));
+    const double tolerance = GetParam() == kernels::DType::kFloat32 ? 1e-6 : 5e-3;
+    EXPECT_NEAR(values("model.norm.weight") / norm, decay_all ? 0.95 : 1.0, tolerance);
+    EXPECT_NEAR(values("model.layers.1.mlp.down_proj.weight") / matrix, 0.95, tolerance);
+  }
+}
+
+// The reason for masters: steps smaller than half a bf16 unit add up.
+TEST_P(AdamWOptimizerTest, SmallStepsAddUp) {
+  const auto parameters = NewParameters();
+  ASSERT_OK_AND_ASSIGN(const auto optimizer, AdamWOptimizer::Create(parameters.get(), {.clip_grad = 0}));
+  const int64_t offset = parameters->layout().Find("model.norm.weight")->offset;
+  for (int step = 0; step < 100; ++step) {
+    ASSERT_OK(parameters->ZeroGradients());
+    parameters->gradients().as<float>()[offset] = 1.0f;
+    ASSERT_OK(optimizer->Step(1e-4, 0));
+  }
+  ASSERT_OK_AND_ASSIGN(const HostTensors exported, parameters->ExportValues(kernels::DType::kFloat32));
+  EXPECT_NEAR(reinterpret_cast<const float*>(exported.tensors[0].bytes.data())[offset], 0.99, 2e-3);
+}
+
+TEST(AdamWOptimizerCreateTest, NeedsGradients) {
+  ASSERT_OK_AND_ASSIGN(const testing::GoldenModel golden, testing::LoadGoldenModel("qwen3"));
+  ASSERT_OK_AND_ASSIGN(const auto parameters, Parameters::CreateRandom(golden.config, {.gradients = false}, 1));
+  EXPECT_THAT(AdamWOptimizer::Create(parameters.get(), {}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("gradients")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Storage, AdamWOptimizerTest,
+                         ::testing::Values(kernels::DType::kFloat32, kernels::DType::kBFloat16),
+                         [](const auto& info) { return std::string(kernels::Name(info.param)); });
+
+}  // namespace
+}  // namespace sluice::engine
