@@ -38,7 +38,14 @@ absl::StatusOr<bool> AllFinite(ConstTensorView x, Stream stream) {
 }
 
 absl::Status Scale(TensorView x, float factor, Stream stream) {
-  return CallAten("scale", stream, [&] { AsTensor(x).mul_(factor); });
+  return CallAten("scale", stream, [&] {
+    at::Tensor scaled = AsTensor(x);
+    if (x.dtype == DType::kFloat32) {
+      scaled.mul_(factor);
+    } else {
+      scaled.copy_(scaled.to(at::kFloat).mul_(factor));  // LibTorch would round the factor to bf16
+    }
+  });
 }
 
 absl::Status Fill(TensorView x, float value, Stream stream) {
