@@ -26,9 +26,11 @@ endif()
 # LibTorch with its process groups. Gloo's headers are not in the wheel; engine/comm/gloo_abi declares the five that
 # c10d's ProcessGroupGloo.hpp includes. Never link a system libgloo: its symbols collide with libtorch_cpu's.
 add_library(sluice_torch INTERFACE)
+# torch/include carries headers of an old protobuf: it is searched last (-idirafter), so that the system's are found first.
+target_compile_options(sluice_torch INTERFACE
+  "SHELL:-idirafter ${SLUICE_SITE_PACKAGES}/torch/include"
+  "SHELL:-idirafter ${SLUICE_SITE_PACKAGES}/torch/include/torch/csrc/api/include")
 target_include_directories(sluice_torch SYSTEM INTERFACE
-  ${SLUICE_SITE_PACKAGES}/torch/include
-  ${SLUICE_SITE_PACKAGES}/torch/include/torch/csrc/api/include
   ${SLUICE_SITE_PACKAGES}/nvidia/cu13/include
   ${SLUICE_SITE_PACKAGES}/nvidia/nccl/include
   ${CMAKE_SOURCE_DIR}/engine/comm/gloo_abi)

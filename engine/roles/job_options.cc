@@ -1,0 +1,107 @@
+#include "engine/roles/job_options.h"
+
+#include <c10/cuda/CUDAFunctions.h>
+#include <google/protobuf/util/json_util.h>
+#include <stdlib.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace sluice::engine {
+namespace {
+
+// Rows that are packed together for validation. More would pack a little better and take memory for nothing.
+constexpr int64_t kValidationRowsPerStep = 1024;
+
+absl::StatusOr<DatasetOptions> CommonDatasetOptions(const v1::JobSpec& spec) {
+  const v1::DataSpec& data = spec.data();
+  DatasetOptions options;
+  options.format.format = spec.recipe() == "pretrain" && data.format() == "auto" ? "text" : data.format();
+  options.format.columns.messages = data.messages_key();
+  options.format.columns.tools = data.tools_key();
+  options.format.columns.enable_thinking = data.enable_thinking_key();
+  options.format.columns.prompt = data.prompt_key();
+  options.format.columns.response = data.response_key();
+  options.format.columns.text = data.text_key();
+  options.format.system_prompt = data.system_prompt();
+  options.max_length = data.max_length();
+  ASSIGN_OR_RETURN(options.truncation, ParseTruncation(data.truncation()));
+  options.threads = data.num_workers();
+  ASSIGN_OR_RETURN(options.cache_dir, ResolveCacheDir(data.cache_dir(), [](const char* name) -> const char* { return getenv(name); }));
+  options.max_tokens_per_micro_batch = data.max_token_len_per_gpu();
+  options.seed = static_cast<uint64_t>(spec.trainer().seed());
+  return options;
+}
+
+}  // namespace
+
+absl::StatusOr<kernels::Device> ChooseDevice(const std::string& device) {
+  if (device == "cpu") return kernels::Device::Cpu();
+  std::string problem = "the CUDA driver finds no GPU";
+  int count = 0;
+  try {
+    count = c10::cuda::device_count_ensure_non_zero();
+  } catch (const c10::Error& error) {
+    problem = error.what_without_backtrace();
+  }
+  if (count > 0) return kernels::Device::Cuda(0);
+  if (device == "auto") return kernels::Device::Cpu();
+  return absl::FailedPreconditionError(
+      absl::StrCat("engine.device: cuda is asked for, but ", problem, "; use engine.device=cpu, or check the driver with nvidia-smi"));
+}
+
+kernels::DType DTypeOf(const v1::EngineSpec& engine) {
+  return engine.model_dtype() == "bf16" ? kernels::DType::kBFloat16 : kernels::DType::kFloat32;
+}
+
+AdamWOptimizerOptions OptimizerOptions(const v1::OptimSpec& optim) {
+  AdamWOptimizerOptions options;
+  options.beta1 = optim.betas(0);
+  options.beta2 = optim.betas(1);
+  options.eps = optim.eps();
+  options.clip_grad = optim.clip_grad();
+  options.decay_all_parameters = optim.decay_all_parameters();
+  return options;
+}
+
+absl::StatusOr<DatasetOptions> TrainDatasetOptions(const v1::JobSpec& spec) {
+  ASSIGN_OR_RETURN(DatasetOptions options, CommonDatasetOptions(spec));
+  options.files.assign(spec.data().train_files().begin(), spec.data().train_files().end());
+  options.files_key = "data.train_files";
+  options.max_rows = spec.data().train_max_samples();
+  options.batch_size = spec.data().train_batch_size();
+  options.shuffle = spec.data().shuffle();
+  return options;
+}
+
+absl::StatusOr<DatasetOptions> ValidationDatasetOptions(const v1::JobSpec& spec) {
+  ASSIGN_OR_RETURN(DatasetOptions options, CommonDatasetOptions(spec));
+  options.files.assign(spec.data().val_files().begin(), spec.data().val_files().end());
+  options.files_key = "data.val_files";
+  options.max_rows = spec.data().val_max_samples();
+  options.batch_size = kValidationRowsPerStep;
+  options.shuffle = false;
+  return options;
+}
+
+absl::StatusOr<std::string> OverrideJson(const v1::ModelSpec& model) {
+  if (model.override_config().fields().empty()) return std::string();
+  std::string json;
+  const auto status = google::protobuf::util::MessageToJsonString(model.override_config(), &json);
+  if (!status.ok()) return absl::InvalidArgumentError(absl::StrCat("model.override_config: ", std::string(status.message())));
+  return json;
+}
+
+std::string ConfigFolder(const v1::ModelSpec& model) { return model.hf_config_path().empty() ? model.path() : model.hf_config_path(); }
+
+std::string TokenizerFolder(const v1::ModelSpec& model) {
+  return model.tokenizer_path().empty() ? model.path() : model.tokenizer_path();
+}
+
+std::string ExportFolder(const v1::TrainerSpec& trainer) { return trainer.default_local_dir() + "/huggingface"; }
+
+std::string MetricsPath(const v1::TrainerSpec& trainer) { return trainer.default_local_dir() + "/metrics.jsonl"; }
+
+}  // namespace sluice::engine

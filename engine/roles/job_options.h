@@ -1,0 +1,40 @@
+// From a job's specification to the options of the engine's parts: the only place that knows both.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/data/dataset.h"
+#include "engine/optim/adamw_optimizer.h"
+#include "kernels/device.h"
+#include "kernels/dtype.h"
+#include "sluice/v1/job.pb.h"
+
+namespace sluice::engine {
+
+// The device of this process's rank. Each rank sees one GPU: the worker hides the others. FailedPrecondition: `cuda` is asked
+// for and there is no usable GPU (the message says why).
+absl::StatusOr<kernels::Device> ChooseDevice(const std::string& device);
+
+kernels::DType DTypeOf(const v1::EngineSpec& engine);
+
+AdamWOptimizerOptions OptimizerOptions(const v1::OptimSpec& optim);
+
+// For the training files, and for the validation files: those in order, every row once, many rows a step, which only
+// serves the packing. InvalidArgument: no folder for the cache can be found.
+absl::StatusOr<DatasetOptions> TrainDatasetOptions(const v1::JobSpec& spec);
+absl::StatusOr<DatasetOptions> ValidationDatasetOptions(const v1::JobSpec& spec);
+
+// model.override_config as JSON; empty where it is not given.
+absl::StatusOr<std::string> OverrideJson(const v1::ModelSpec& model);
+
+// The folders that config.json and tokenizer.json are read from.
+std::string ConfigFolder(const v1::ModelSpec& model);
+std::string TokenizerFolder(const v1::ModelSpec& model);
+
+// trainer.default_local_dir's parts.
+std::string ExportFolder(const v1::TrainerSpec& trainer);
+std::string MetricsPath(const v1::TrainerSpec& trainer);
+
+}  // namespace sluice::engine

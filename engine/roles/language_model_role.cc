@@ -1,0 +1,182 @@
+#include "engine/roles/language_model_role.h"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/config/schedule_from_spec.h"
+#include "common/config/steps.h"
+#include "common/file_system.h"
+#include "common/logging.h"
+#include "common/status.h"
+#include "common/status_macros.h"
+#include "engine/checkpoint/checkpoint_listing.h"
+#include "engine/checkpoint/model_folder.h"
+#include "engine/data/chat_row_encoder.h"
+#include "engine/model/load_parameters.h"
+#include "engine/roles/job_options.h"
+
+namespace sluice::engine {
+namespace {
+
+void Warn(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) LoggerFor("engine").Warning(warning);
+}
+
+// model.custom_chat_template is a template, or the path of a file that holds one.
+absl::StatusOr<std::string> CustomTemplate(const std::string& text_or_path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(text_or_path, error)) return text_or_path;
+  ASSIGN_OR_RETURN(std::string text, PosixFileSystem().ReadFile(text_or_path));
+  return text;
+}
+
+}  // namespace
+
+CollectiveState LanguageModelRole::collective_state() const {
+  std::shared_ptr<Communicator> communicator;
+  {
+    absl::MutexLock lock(&communicator_mutex_);
+    communicator = communicator_;
+  }
+  return communicator == nullptr ? CollectiveState() : communicator->state();
+}
+
+absl::Status LanguageModelRole::RequireModel() const {
+  if (model_ != nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError("the engine is not initialised with a model");
+}
+
+absl::Status LanguageModelRole::RequireTrainable() const {
+  if (optimizer_ != nullptr && train_ != nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError("the engine is not initialised for training");
+}
+
+absl::Status LanguageModelRole::Connect(const v1::InitializeOp& op) {
+  if (parameters_ != nullptr || train_ != nullptr) return absl::FailedPreconditionError("the engine is initialised already");
+  spec_ = op.spec();
+  attempt_name_ = absl::StrCat(op.job_id().empty() ? "local" : op.job_id(), "-", op.attempt());
+  ASSIGN_OR_RETURN(device_, ChooseDevice(spec_.engine().device()));
+  CommunicatorOptions options;
+  options.rank = options_.rank;
+  options.world_size = op.world_size();
+  options.rendezvous = op.rendezvous_address();
+  options.host = options_.host;
+  options.device = device_;
+  options.timeout = absl::Seconds(spec_.engine().collective_timeout_s());
+  ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator, Communicator::Create(options));
+  absl::MutexLock lock(&communicator_mutex_);
+  communicator_ = std::move(communicator);
+  return absl::OkStatus();
+}
+
+absl::Status LanguageModelRole::OpenTokenizer() {
+  const std::filesystem::path folder = TokenizerFolder(spec_.model());
+  ASSIGN_OR_RETURN(tokenizer_, Tokenizer::Load(folder / "tokenizer.json"));
+  ASSIGN_OR_RETURN(template_source_, LoadHuggingFaceTemplate(folder));
+  std::optional<std::string> source = template_source_.source;
+  if (!spec_.model().custom_chat_template().empty()) {
+    ASSIGN_OR_RETURN(source, CustomTemplate(spec_.model().custom_chat_template()));
+  }
+  if (source.has_value()) {
+    auto compiled = ChatTemplate::Compile(*source);
+    RETURN_IF_ERROR(Annotate(compiled.status(), spec_.model().custom_chat_template().empty() ? folder.string() : "model.custom_chat_template"));
+    chat_template_ = *std::move(compiled);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LanguageModelRole::OpenModel() {
+  ASSIGN_OR_RETURN(const std::string overrides, OverrideJson(spec_.model()));
+  auto config = LoadModelConfig(ConfigFolder(spec_.model()), overrides);
+  RETURN_IF_ERROR(Annotate(config.status(), "model"));
+  RETURN_IF_ERROR(Annotate(CheckVocabularySize(*config, tokenizer_->vocab_size()), "model.path"));
+  ParametersOptions options;
+  options.dtype = DTypeOf(spec_.engine());
+  options.device = device_;
+  options.gradients = !spec_.engine().forward_only();
+  if (spec_.model().init() == "random") {
+    ASSIGN_OR_RETURN(parameters_, Parameters::CreateRandom(*config, options, static_cast<uint64_t>(spec_.trainer().seed())));
+  } else {
+    auto folder = ModelFolder::Open(PosixFileSystem(), spec_.model().path());
+    RETURN_IF_ERROR(Annotate(folder.status(), "model.path"));
+    std::vector<std::string> warnings;
+    auto loaded = LoadParameters(*config, options, *folder, warnings);
+    RETURN_IF_ERROR(Annotate(loaded.status(), "model.path"));
+    parameters_ = *std::move(loaded);
+    Warn(warnings);
+  }
+  CausalLmOptions model_options;
+  model_options.token_slots = spec_.data().max_token_len_per_gpu();
+  model_options.backward = options.gradients;
+  ASSIGN_OR_RETURN(model_, CausalLm::Create(parameters_.get(), model_options));
+  return absl::OkStatus();
+}
+
+absl::Status LanguageModelRole::OpenData() {
+  ChatRowEncoderOptions encoder_options;
+  encoder_options.score_all = spec_.data().loss_on() == "all";
+  ASSIGN_OR_RETURN(const std::unique_ptr<const RowEncoder> encoder,
+                   MakeChatRowEncoder(tokenizer_.get(), chat_template_.get(), template_source_, encoder_options));
+  ASSIGN_OR_RETURN(DatasetOptions train_options, TrainDatasetOptions(spec_));
+  ASSIGN_OR_RETURN(train_, Dataset::Open(train_options, *encoder, PosixFileSystem()));
+  if (!spec_.data().val_files().empty()) {
+    ASSIGN_OR_RETURN(DatasetOptions validation_options, ValidationDatasetOptions(spec_));
+    ASSIGN_OR_RETURN(validation_, Dataset::Open(validation_options, *encoder, PosixFileSystem()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LanguageModelRole::MakeTrainer() {
+  total_steps_ = TotalSteps(spec_.trainer(), train_->steps_per_epoch());
+  if (spec_.engine().forward_only()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(Schedule schedule, Schedule::Create(ScheduleFromSpec(spec_.optim()), total_steps_));
+  schedule_ = std::make_unique<Schedule>(std::move(schedule));
+  ASSIGN_OR_RETURN(optimizer_, AdamWOptimizer::Create(parameters_.get(), OptimizerOptions(spec_.optim())));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::InitializeResult> LanguageModelRole::Initialize(const v1::InitializeOp& op) {
+  RETURN_IF_ERROR(Connect(op));
+  const bool with_model = op.scope() != v1::INITIALIZE_SCOPE_DATA;
+  const bool with_data = op.scope() != v1::INITIALIZE_SCOPE_MODEL;
+  const bool for_training = with_model && with_data;
+  const absl::Status opened = [&]() -> absl::Status {
+    RETURN_IF_ERROR(OpenTokenizer());
+    // Data first: it is quick to find wrong, a model is slow to load.
+    if (with_data) RETURN_IF_ERROR(OpenData());
+    if (with_model) RETURN_IF_ERROR(OpenModel());
+    if (for_training) RETURN_IF_ERROR(MakeTrainer());
+    return absl::OkStatus();
+  }();
+  RETURN_IF_ERROR(communicator_->Agree(opened));
+
+  v1::InitializeResult result;
+  result.set_device(kernels::Name(device_));
+  if (with_model) result.set_parameters(parameters_->layout().parameter_count());
+  if (with_data) {
+    const TokenStats& stats = train_->stats();
+    result.set_steps_per_epoch(train_->steps_per_epoch());
+    result.set_total_steps(TotalSteps(spec_.trainer(), train_->steps_per_epoch()));
+    result.set_train_rows(stats.rows_kept);
+    result.set_dropped_rows(stats.rows_dropped);
+    result.set_truncated_rows(stats.rows_truncated);
+    result.set_train_tokens(stats.tokens);
+    result.set_train_scored_tokens(stats.scored_tokens);
+    if (validation_ != nullptr) result.set_val_rows(validation_->rows());
+  }
+  if (op.scope() == v1::INITIALIZE_SCOPE_DATA) {
+    const int64_t ranks = int64_t{spec_.trainer().nnodes()} * spec_.trainer().n_gpus_per_node();
+    for (int64_t step = 0; step < train_->steps_per_epoch(); ++step) {
+      ASSIGN_OR_RETURN(const StepBatches batches, train_->MicroBatchesForStep(step, 0, ranks));
+      result.set_epoch_micro_batches(result.epoch_micro_batches() + static_cast<int64_t>(batches.micro_batches.size()) * ranks);
+    }
+  }
+  if (for_training) RETURN_IF_ERROR(Resume(&result));
+  result.set_nonfinite_steps_total(counters_.skipped_updates);
+  return result;
+}
+
+}  // namespace sluice::engine

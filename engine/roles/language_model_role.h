@@ -1,0 +1,110 @@
+// The role of a causal language model that is trained on, or evaluated over, packed text: recipes sft and pretrain.
+//
+// State that decides the next step is: the parameters, the optimizer's state, the number of steps done and the
+// counters. All of it is in a checkpoint; the data of a step is a pure function of (seed, step).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/schedule/lr_schedule.h"
+#include "engine/checkpoint/checkpoint_store.h"
+#include "engine/checkpoint/training_state.h"
+#include "engine/comm/communicator.h"
+#include "engine/data/dataset.h"
+#include "engine/model/causal_lm.h"
+#include "engine/model/parameters.h"
+#include "engine/optim/adamw_optimizer.h"
+#include "engine/roles/metrics_log.h"
+#include "engine/roles/role.h"
+#include "engine/template/chat_template.h"
+#include "engine/template/huggingface_template.h"
+#include "engine/tokenizer/tokenizer.h"
+
+namespace sluice::engine {
+
+struct LanguageModelRoleOptions {
+  int rank = 0;
+  std::string host = "127.0.0.1";  // interface that peers connect to
+};
+
+class LanguageModelRole : public Role {
+ public:
+  explicit LanguageModelRole(const LanguageModelRoleOptions& options) : options_(options) {}
+
+  absl::StatusOr<v1::InitializeResult> Initialize(const v1::InitializeOp& op) override;
+  absl::StatusOr<v1::StepMetrics> TrainBatch(const v1::TrainBatchOp& op) override;
+  absl::StatusOr<v1::ValidationMetrics> InferBatch(const v1::InferBatchOp& op) override;
+  absl::StatusOr<v1::ForwardBackwardResult> ForwardBackward(const v1::ForwardBackwardOp& op) override;
+  absl::StatusOr<v1::OptimizerZeroGradResult> OptimizerZeroGrad(const v1::OptimizerZeroGradOp& op) override;
+  absl::StatusOr<v1::OptimizerStepResult> OptimizerStep(const v1::OptimizerStepOp& op) override;
+  absl::StatusOr<v1::LrSchedulerStepResult> LrSchedulerStep(const v1::LrSchedulerStepOp& op) override;
+  absl::StatusOr<v1::GenerateResult> Generate(const v1::GenerateOp& op) override;
+  absl::StatusOr<v1::CheckpointResult> SaveCheckpoint(const v1::SaveCheckpointOp& op) override;
+  absl::StatusOr<v1::CheckpointResult> LoadCheckpoint(const v1::LoadCheckpointOp& op) override;
+  absl::StatusOr<v1::ExportWeightsResult> ExportWeights(const v1::ExportWeightsOp& op) override;
+  CollectiveState collective_state() const override;
+
+ private:
+  // One step's losses and counts, over all ranks.
+  struct StepTotals {
+    LossSum loss;
+    double sum_of_squared_lengths = 0;
+    StepBatches batches;  // of this rank; its counts are over all ranks
+  };
+
+  // Initialisation, in this order. Those before the first collective only touch this rank.
+  absl::Status Connect(const v1::InitializeOp& op);
+  absl::Status OpenTokenizer();
+  absl::Status OpenModel();
+  absl::Status OpenData();
+  absl::Status MakeTrainer();
+  absl::Status Resume(v1::InitializeResult* result);
+
+  // Forward, and backward unless `forward_only`, of step `step` (from 1); gradients accumulate on this rank.
+  absl::StatusOr<StepTotals> RunStep(int64_t step, bool forward_only);
+  // Sums the gradients over all ranks, clips, applies. `loss` not finite: the step is skipped.
+  absl::StatusOr<OptimizerStepResult> ApplyGradients(double loss);
+  // Skipped steps in a row: an error once they are too many.
+  absl::Status NoteSkippedStep(const StepTotals& totals);
+  void FillMemory(v1::StepMetrics* metrics);
+
+  absl::StatusOr<CheckpointStore> OpenStore() const;
+  TrainingState CurrentState() const;
+  absl::Status WriteCheckpointFiles(PendingCheckpoint* pending);
+  absl::Status Restore(const std::string& path);
+  // Writes the weights as a Hugging Face folder; on rank 0 only.
+  absl::StatusOr<int64_t> WriteHuggingFaceFolder(const std::string& path);
+
+  absl::Status RequireTrainable() const;
+  absl::Status RequireModel() const;
+
+  const LanguageModelRoleOptions options_;
+  v1::JobSpec spec_;
+  std::string attempt_name_;
+  kernels::Device device_;
+  std::shared_ptr<Communicator> communicator_;
+  mutable absl::Mutex communicator_mutex_;  // guards the pointer: collective_state comes from other threads
+
+  std::unique_ptr<const Tokenizer> tokenizer_;
+  HuggingFaceTemplate template_source_;
+  std::unique_ptr<const ChatTemplate> chat_template_;  // null: the model has none
+  std::unique_ptr<Parameters> parameters_;
+  std::unique_ptr<CausalLm> model_;
+  std::unique_ptr<Dataset> train_;
+  std::unique_ptr<Dataset> validation_;  // null: no validation files
+  std::unique_ptr<AdamWOptimizer> optimizer_;  // null: forward_only
+  std::unique_ptr<Schedule> schedule_;
+  std::unique_ptr<MetricsLog> metrics_log_;  // rank 0 only
+
+  int64_t total_steps_ = 0;
+  int64_t steps_done_ = 0;
+  int64_t schedule_steps_ = 0;  // lr_scheduler_step calls; equal to steps_done_ unless the primitives are used
+  TrainingCounters counters_;
+};
+
+}  // namespace sluice::engine

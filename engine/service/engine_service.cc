@@ -1,0 +1,76 @@
+#include "engine/service/engine_service.h"
+
+#include <grpcpp/support/server_callback.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/grpc_status.h"
+#include "common/logging.h"
+#include "engine/roles/stage_dispatch.h"
+
+namespace sluice::engine {
+
+EngineServiceImpl::EngineServiceImpl(Role* role, int rank, int rendezvous_port)
+    : role_(role), rank_(rank), rendezvous_port_(rendezvous_port), stage_thread_(1) {}
+
+grpc::ServerUnaryReactor* EngineServiceImpl::RunStage(grpc::CallbackServerContext* context, const v1::StageRequest* request,
+                                                      v1::StageResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (shutting_down_) {
+      reactor->Finish({grpc::StatusCode::UNAVAILABLE, absl::StrCat("the engine of rank ", rank_, " is shutting down")});
+      return reactor;
+    }
+    ++waiting_stages_;
+  }
+  stage_thread_.Submit([=, this] {
+    stage_sequence_ = request->sequence();
+    absl::StatusOr<v1::StageResponse> result = DispatchStage(*role_, *request, rank_);
+    if (result.ok()) {
+      *response = *std::move(result);
+    } else {
+      LoggerFor("engine").Error(std::string(result.status().message()));
+    }
+    reactor->Finish(ToGrpcStatus(result.status()));
+    absl::MutexLock lock(&mutex_);
+    --waiting_stages_;
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* EngineServiceImpl::GetStatus(grpc::CallbackServerContext* context, const v1::GetStatusRequest*,
+                                                       v1::EngineState* response) {
+  const CollectiveState collective = role_->collective_state();
+  response->set_rank(rank_);
+  response->set_stage_sequence(stage_sequence_);
+  {
+    absl::MutexLock lock(&mutex_);
+    response->set_busy(waiting_stages_ > 0);
+  }
+  response->set_collective_sequence(collective.sequence);
+  response->set_collective_name(collective.name);
+  response->set_rendezvous_port(rendezvous_port_);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* EngineServiceImpl::Shutdown(grpc::CallbackServerContext* context, const v1::ShutdownRequest*,
+                                                      v1::ShutdownResponse*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  RequestShutdown();
+  return reactor;
+}
+
+void EngineServiceImpl::RequestShutdown() {
+  absl::MutexLock lock(&mutex_);
+  shutting_down_ = true;
+}
+
+void EngineServiceImpl::WaitForShutdown() {
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(this, &EngineServiceImpl::Idle));
+}
+
+}  // namespace sluice::engine
