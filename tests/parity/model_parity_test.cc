@@ -30,7 +30,8 @@ class ModelParityTest : public ::testing::TestWithParam<std::string> {
 
 TEST_P(ModelParityTest, Logits) {
   ASSERT_OK_AND_ASSIGN(const std::vector<float> logits, model_->Logits(golden_->batch));
-  EXPECT_EQ(testing::Difference(logits, golden_->Expected("logits"), 1e-5, 1e-6), "");
+  // Sums of 32 terms of order one that cancel to 0.02: both sides' rounding shows at 1.3e-6.
+  EXPECT_EQ(testing::Difference(logits, golden_->Expected("logits"), 1e-5, 2e-6), "");
 }
 
 TEST_P(ModelParityTest, LossAndEveryGradient) {
