@@ -1,0 +1,47 @@
+#include "common/config/config_document.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "common/config/job_reader.h"
+#include "common/testing/status_matchers.h"
+
+namespace sluice {
+namespace {
+
+constexpr char kPage[] = "docs/config.md";
+
+LoadOptions Options(const std::string& text, std::vector<std::string> overrides = {}) {
+  LoadOptions options;
+  options.file = "job.yaml";
+  options.text = text;
+  options.overrides = std::move(overrides);
+  options.env = [](const std::string&) { return std::nullopt; };
+  options.working_folder = "/work";
+  return options;
+}
+
+TEST(ConfigDocumentTest, PageInTheTreeIsTheGeneratedOne) {
+  if (std::getenv("SLUICE_REGENERATE_DOCS") != nullptr) std::ofstream(kPage) << ConfigMarkdown();
+  std::ifstream file(kPage);
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_TRUE(text.str() == ConfigMarkdown())
+      << kPage << " is out of date. Run: SLUICE_REGENERATE_DOCS=1 build/tests/config_document_test";
+}
+
+TEST(ConfigDocumentTest, DefaultsTextIsAJobWithEveryDefault) {
+  const std::vector<std::string> required = {"model.path=m", "data.train_files=t"};
+  ASSERT_OK_AND_ASSIGN(const v1::JobSpec written, LoadJobSpec(Options(DefaultsText(), required)));
+  ASSERT_OK_AND_ASSIGN(const v1::JobSpec filled, LoadJobSpec(Options("x-empty: {}", required)));
+  EXPECT_EQ(written.DebugString(), filled.DebugString());
+}
+
+TEST(ConfigDocumentTest, NoLineOfTheDefaultsIsTooLong) {
+  std::istringstream lines(DefaultsText());
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 120u) << line;
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,102 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "common/config/plan.h"
+#include "common/config/readable.h"
+
+namespace sluice {
+namespace {
+
+std::string Pad(const std::string& text, size_t width) {
+  return text + std::string(width - std::min(width, text.size()), ' ');
+}
+
+std::string MicroBatches(const Plan& plan) {
+  if (plan.expected_micro_batches) {
+    return absl::StrCat(FormatOneDecimal(*plan.expected_micro_batches), " expected, at most ", FormatCount(plan.most_micro_batches));
+  }
+  return absl::StrCat("at most ", FormatCount(plan.most_micro_batches));
+}
+
+template <typename T>
+std::string CountOr(const std::optional<T>& value, const char* absent) {
+  return value ? FormatCount(static_cast<int64_t>(*value)) : absent;
+}
+
+template <typename T>
+nlohmann::ordered_json OrNull(const std::optional<T>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
+}
+
+}  // namespace
+
+std::string FormatPlan(const Plan& plan) {
+  constexpr size_t kLabel = 28;
+  constexpr const char* kUnknown = "unknown until the rows are counted";
+  std::string out;
+  const auto row = [&](const std::string& label, const std::string& value) {
+    absl::StrAppend(&out, "  ", Pad(label, kLabel), value, "\n");
+  };
+  absl::StrAppend(&out, plan.name, " (", plan.recipe, ")\n");
+  row("model", absl::StrCat(plan.architecture, ", ", FormatCount(plan.parameters), " parameters"));
+  row("device", plan.device);
+  row("ranks", absl::StrCat(plan.ranks, " (", plan.nodes, " node(s) x ", plan.ranks_per_node, ")"));
+  row("rows per step", absl::StrCat(FormatCount(plan.rows_per_step), " (", FormatCount(plan.rows_per_rank), " per rank)"));
+  row("tokens per step", CountOr(plan.tokens_per_step, "unknown until the rows are tokenised"));
+  row("token slots per micro-batch", FormatCount(plan.token_slots));
+  row("micro-batches per step", absl::StrCat(MicroBatches(plan), " (per rank)"));
+  row("training rows", CountOr(plan.train_rows, kUnknown));
+  row("steps per epoch", CountOr(plan.steps_per_epoch, kUnknown));
+  row("steps in all", CountOr(plan.total_steps, kUnknown));
+  if (!plan.curve.empty()) {
+    absl::StrAppend(&out, "\n  ", Pad("step", 10), Pad("", 18), Pad("learning rate", 16), "weight decay\n");
+    for (const Plan::CurvePoint& point : plan.curve) {
+      absl::StrAppend(&out, "  ", Pad(FormatCount(point.step), 10), Pad(point.label, 18), Pad(FormatRate(point.learning_rate), 16),
+                      FormatRate(point.weight_decay), "\n");
+    }
+  }
+  absl::StrAppend(&out, "\n  ", Pad("memory per rank (estimate)", kLabel), "\n");
+  for (const Plan::Memory& part : plan.memory) {
+    row(absl::StrCat("  ", part.part), absl::StrCat(Pad(FormatBytes(part.bytes), 14), part.how));
+  }
+  row("  in all", FormatBytes(TotalMemoryBytes(plan)));
+  if (!plan.notes.empty()) out += "\n";
+  for (const std::string& note : plan.notes) absl::StrAppend(&out, "  - ", note, "\n");
+  return out;
+}
+
+std::string PlanJson(const Plan& plan) {
+  using Json = nlohmann::ordered_json;
+  Json json = {{"name", plan.name},
+               {"recipe", plan.recipe},
+               {"device", plan.device},
+               {"architecture", plan.architecture},
+               {"parameters", plan.parameters},
+               {"nodes", plan.nodes},
+               {"ranks_per_node", plan.ranks_per_node},
+               {"ranks", plan.ranks},
+               {"rows_per_step", plan.rows_per_step},
+               {"rows_per_rank", plan.rows_per_rank},
+               {"token_slots_per_micro_batch", plan.token_slots},
+               {"tokens_per_step", OrNull(plan.tokens_per_step)},
+               {"expected_micro_batches_per_step", OrNull(plan.expected_micro_batches)},
+               {"most_micro_batches_per_step", plan.most_micro_batches},
+               {"train_rows", OrNull(plan.train_rows)},
+               {"steps_per_epoch", OrNull(plan.steps_per_epoch)},
+               {"total_steps", OrNull(plan.total_steps)}};
+  json["schedule"] = Json::array();
+  for (const Plan::CurvePoint& point : plan.curve) {
+    json["schedule"].push_back({{"step", point.step},
+                                {"label", point.label},
+                                {"learning_rate", point.learning_rate},
+                                {"weight_decay", point.weight_decay}});
+  }
+  json["memory_bytes_per_rank"] = Json::object();
+  for (const Plan::Memory& part : plan.memory) json["memory_bytes_per_rank"][part.part] = part.bytes;
+  json["memory_bytes_per_rank"]["total"] = TotalMemoryBytes(plan);
+  json["notes"] = plan.notes;
+  return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
+}  // namespace sluice

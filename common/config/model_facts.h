@@ -1,0 +1,37 @@
+// The sizes of a model, from its config.json: for the plan and for checks that need no weights.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/file_system.h"
+#include "sluice/v1/job.pb.h"
+
+namespace sluice {
+
+struct ModelFacts {
+  std::string architecture;  // "LlamaForCausalLM"
+  int64_t layers = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t attention_heads = 0;
+  int64_t key_value_heads = 0;
+  int64_t head_dim = 0;
+  int64_t vocab_size = 0;
+  bool tied_embeddings = false;  // the output head is the embedding
+  bool qkv_bias = false;
+  bool attention_output_bias = false;
+  bool mlp_bias = false;
+  bool qk_norm = false;
+  int64_t parameters = 0;  // a tied head counts once
+};
+
+// From the text of a config.json; `override_config` replaces its keys first. InvalidArgument, naming the key: not JSON, a
+// size missing or below 1, heads that do not divide, an architecture other than Llama, Mistral, Qwen2 and Qwen3.
+absl::StatusOr<ModelFacts> ParseModelFacts(const std::string& config_json, const google::protobuf::Struct& override_config = {});
+
+// The same for the folder that `model` names (hf_config_path, else path). Errors name the file.
+absl::StatusOr<ModelFacts> ReadModelFacts(const v1::ModelSpec& model, FileSystem& file_system);
+
+}  // namespace sluice

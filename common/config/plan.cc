@@ -1,0 +1,132 @@
+#include "common/config/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "common/config/plan_notes.h"
+#include "common/config/readable.h"
+#include "common/config/schedule_from_spec.h"
+#include "common/config/steps.h"
+#include "common/status_macros.h"
+
+namespace sluice {
+namespace {
+
+// Elements that one token slot keeps and needs, as engine/model/decoder_layer.h lists its buffers.
+struct SlotSizes {
+  int64_t per_layer = 0;  // kept from forward to backward in each layer, storage type
+  int64_t shared = 0;     // scratch, gradients and the last hidden states, storage type
+  int64_t statistics = 0; // fp32 in each layer: norms and attention
+};
+
+SlotSizes SizesOf(const ModelFacts& m, bool backward) {
+  const int64_t query = m.attention_heads * m.head_dim, key_value = m.key_value_heads * m.head_dim;
+  const int64_t qkv = query + 2 * key_value, qk = m.qk_norm ? query + key_value : 0;
+  SlotSizes sizes;
+  sizes.per_layer = 2 * m.hidden_size + qkv + qk + query + 2 * m.intermediate_size;
+  sizes.statistics = 2 + m.attention_heads + (m.qk_norm ? m.attention_heads + m.key_value_heads : 0);
+  sizes.shared = 4 * m.hidden_size + m.intermediate_size;
+  if (backward) sizes.shared += 2 * m.hidden_size + m.intermediate_size + query + qkv + qk;
+  return sizes;
+}
+
+std::vector<Plan::Memory> MemoryOf(const v1::JobSpec& spec, const ModelFacts& model) {
+  const bool trains = !spec.engine().forward_only();
+  const bool bf16 = spec.engine().model_dtype() == "bf16";
+  const int64_t storage = bf16 ? 2 : 4;
+  const int64_t slots = spec.data().max_token_len_per_gpu();
+  std::vector<Plan::Memory> memory;
+  const auto add_per_parameter = [&](const std::string& part, int64_t bytes) {
+    memory.push_back({part, model.parameters * bytes, absl::StrCat(bytes, " bytes a parameter")});
+  };
+  add_per_parameter("weights", storage);
+  if (trains) {
+    if (bf16) add_per_parameter("master weights", 4);
+    add_per_parameter("gradients", 4);
+    add_per_parameter("moments", 8);
+  }
+  const SlotSizes sizes = SizesOf(model, trains);
+  const int64_t layers = trains ? model.layers : 1;
+  const int64_t per_slot = layers * (sizes.per_layer * storage + sizes.statistics * 4) + sizes.shared * storage;
+  memory.push_back({"activations", slots * per_slot, absl::StrCat(FormatCount(slots), " slots x ", FormatBytes(per_slot))});
+  return memory;
+}
+
+std::vector<Plan::CurvePoint> CurveOf(const Schedule& schedule) {
+  const int64_t total = schedule.total_steps();
+  std::map<int64_t, std::string> labels;  // by step; the first label of a step stays
+  labels.emplace(1, "first");
+  // The first update at the full rate: update W + 1 uses f(W).
+  if (schedule.warmup_steps() > 0) labels.emplace(schedule.warmup_steps() + 1, "end of warm-up");
+  labels.emplace(total, "last");
+  for (int quarter = 1; quarter <= 3; ++quarter) {
+    labels.emplace(std::max<int64_t>(1, total * quarter / 4), quarter == 2 ? "1/2" : absl::StrCat(quarter, "/4"));
+  }
+  std::vector<Plan::CurvePoint> curve;
+  for (const auto& [step, label] : labels) {
+    curve.push_back({step, schedule.LearningRate(step), schedule.WeightDecay(step), label});
+  }
+  return curve;
+}
+
+int64_t DivideUp(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+void PlanBatches(const v1::JobSpec& spec, const DataFacts& data, Plan* plan) {
+  plan->rows_per_step = spec.data().train_batch_size();
+  plan->rows_per_rank = DivideUp(plan->rows_per_step, plan->ranks);
+  plan->token_slots = spec.data().max_token_len_per_gpu();
+  const int64_t longest_per_micro_batch = std::max<int64_t>(1, plan->token_slots / spec.data().max_length());
+  plan->most_micro_batches = DivideUp(plan->rows_per_rank, longest_per_micro_batch);
+  if (data.train_rows) {
+    plan->train_rows = TrainRows(spec.data(), *data.train_rows);
+    plan->steps_per_epoch = StepsPerEpoch(*plan->train_rows, plan->rows_per_step);
+  }
+  if (plan->steps_per_epoch || spec.trainer().has_total_training_steps()) {
+    plan->total_steps = TotalSteps(spec.trainer(), plan->steps_per_epoch.value_or(0));
+  }
+  const bool has_rows = plan->train_rows.value_or(0) > 0;
+  if (data.train_tokens && has_rows) {
+    const double tokens_per_row = static_cast<double>(*data.train_tokens) / static_cast<double>(*plan->train_rows);
+    const int64_t full_step = std::min(plan->rows_per_step, *plan->train_rows);
+    plan->tokens_per_step = tokens_per_row * static_cast<double>(full_step);
+  }
+  const auto ranks = static_cast<double>(plan->ranks);
+  if (data.micro_batches_per_epoch && has_rows) {
+    plan->expected_micro_batches =
+        static_cast<double>(*data.micro_batches_per_epoch) / static_cast<double>(*plan->steps_per_epoch) / ranks;
+  } else if (plan->tokens_per_step) {
+    plan->expected_micro_batches = std::ceil(*plan->tokens_per_step / ranks / static_cast<double>(plan->token_slots));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> MakePlan(const v1::JobSpec& spec, const ModelFacts& model, const DataFacts& data) {
+  Plan plan;
+  plan.name = spec.name();
+  plan.recipe = spec.recipe();
+  plan.device = spec.engine().device();
+  plan.architecture = model.architecture;
+  plan.parameters = model.parameters;
+  plan.nodes = spec.trainer().nnodes();
+  plan.ranks_per_node = spec.trainer().n_gpus_per_node();
+  plan.ranks = plan.nodes * plan.ranks_per_node;
+  PlanBatches(spec, data, &plan);
+  if (plan.total_steps) {
+    ASSIGN_OR_RETURN(const Schedule schedule, Schedule::Create(ScheduleFromSpec(spec.optim()), *plan.total_steps));
+    plan.curve = CurveOf(schedule);
+  }
+  plan.memory = MemoryOf(spec, model);
+  plan.notes = NotesOn(spec, plan);
+  return plan;
+}
+
+int64_t TotalMemoryBytes(const Plan& plan) {
+  int64_t bytes = 0;
+  for (const Plan::Memory& part : plan.memory) bytes += part.bytes;
+  return bytes;
+}
+
+}  // namespace sluice

@@ -1,0 +1,15 @@
+// Sentences of a plan: how a value is carried out, and which given values do nothing in this job.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/config/plan.h"
+#include "sluice/v1/job.pb.h"
+
+namespace sluice {
+
+// `plan` has its numbers.
+std::vector<std::string> NotesOn(const v1::JobSpec& spec, const Plan& plan);
+
+}  // namespace sluice

@@ -1,0 +1,77 @@
+#include "common/config/schema.h"
+
+#include "common/config/field_value.h"
+#include "common/testing/status_matchers.h"
+#include "sluice/v1/job.pb.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+TEST(SchemaTest, EveryKeyIsDocumentedAndHasADefaultOrAReasonForNone) {
+  int keys = 0;
+  for (const Section& section : Schema::Get().sections()) {
+    EXPECT_THAT(section.doc, Not(IsEmpty())) << section.path;
+    for (const Key& key : section.keys) {
+      ++keys;
+      EXPECT_THAT(key.doc, Not(IsEmpty())) << key.path;
+      EXPECT_EQ(key.options.has_default_value(),
+                !key.options.required() && !key.nullable() && key.type != Key::Type::kMap)
+          << key.path;
+    }
+  }
+  EXPECT_GE(keys, 70);
+}
+
+TEST(SchemaTest, EveryDefaultIsAValidValue) {
+  const ExpandOptions expand{[](const std::string&) { return std::nullopt; }, "/work"};
+  v1::JobSpec spec;
+  for (const Section& section : Schema::Get().sections()) {
+    google::protobuf::Message* message = &spec;
+    if (!section.path.empty()) {
+      message = spec.GetReflection()->MutableMessage(&spec, spec.GetDescriptor()->FindFieldByName(section.path));
+    }
+    for (const Key& key : section.keys) {
+      if (!key.options.has_default_value() || key.options.default_value().empty()) continue;
+      std::vector<ConfigError> errors;
+      const auto node = ParseYaml(key.options.default_value(), key.path, &errors);
+      ASSERT_TRUE(node.has_value()) << ToStatus(errors);
+      for (const ValueError& error : SetField(key, *node, expand, message)) ADD_FAILURE() << key.path << ": " << error.message;
+    }
+  }
+}
+
+TEST(SchemaTest, FindsKeysByPathAndAlias) {
+  const Key* lr = Schema::Get().Find("optim.lr");
+  ASSERT_NE(lr, nullptr);
+  EXPECT_EQ(lr->type, Key::Type::kNumber);
+  EXPECT_THAT(lr->doc, StartsWith("Peak learning rate"));
+  EXPECT_EQ(Schema::Get().Find("optim"), nullptr);
+  EXPECT_EQ(Schema::Get().Find("optim.learning_rate"), nullptr);
+  const auto* field = Schema::Get().FieldNamed(v1::OptimSpec::descriptor(), "grad_clip");
+  ASSERT_NE(field, nullptr);
+  EXPECT_EQ(field->name(), "clip_grad");
+}
+
+TEST(SchemaTest, Suggestions) {
+  EXPECT_EQ(Schema::Get().Suggestion("optim", "weigth_decay"), " (did you mean weight_decay?)");
+  EXPECT_EQ(Schema::Get().Suggestion("", "trianer"), " (did you mean trainer?)");
+  EXPECT_EQ(Schema::Get().Suggestion("trainer", "dp_size"), " (it belongs under engine: as engine.dp_size)");
+  EXPECT_EQ(Schema::Get().Suggestion("optim", "recipe"), " (recipe belongs at the top level)");
+  EXPECT_EQ(Schema::Get().Suggestion("model", "max_lenght"), " (did you mean data.max_length?)");
+  EXPECT_EQ(Schema::Get().Suggestion("", "banana"), "");
+}
+
+TEST(SchemaTest, RulesInWords) {
+  EXPECT_EQ(RulesText(*Schema::Get().Find("optim.betas")), "exactly 2 elements, at least 0, below 1");
+  EXPECT_EQ(RulesText(*Schema::Get().Find("recipe")), "one of: sft, pretrain");
+  EXPECT_EQ(RulesText(*Schema::Get().Find("name")), "");
+  EXPECT_THAT(RequiredMessage(*Schema::Get().Find("model.path")), HasSubstr("Folder in Hugging Face layout"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,164 @@
+#include "common/config/validate.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/config/frequency.h"
+#include "common/config/job_reader.h"
+#include "common/config/steps.h"
+#include "common/testing/status_matchers.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// A valid job, changed by `change`, judged.
+template <typename Change>
+std::string Judge(Change change, const JobFacts& facts = {}) {
+  LoadOptions options;
+  options.file = "job.yaml";
+  options.text = "model: {path: m}\ndata: {train_files: t, train_batch_size: 8}\n";
+  options.env = [](const std::string&) { return std::nullopt; };
+  options.working_folder = "/work";
+  auto spec = LoadJobSpec(options);
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  change(*spec);
+  return std::string(ToStatus(ValidateJobSpec(*spec, facts)).message());
+}
+
+TEST(ValidateTest, ValidJobHasNoError) {
+  EXPECT_THAT(Judge([](v1::JobSpec&) {}), IsEmpty());
+  EXPECT_THAT(Judge([](v1::JobSpec&) {}, {.train_rows = 100}), IsEmpty());
+}
+
+TEST(ValidateTest, WorldSizeShowsTheArithmetic) {
+  EXPECT_EQ(Judge([](v1::JobSpec& s) {
+              s.mutable_engine()->set_dp_size(4);
+              s.mutable_trainer()->set_nnodes(2);
+              s.mutable_trainer()->set_n_gpus_per_node(3);
+            }),
+            "engine.dp_size: 4 data-parallel ranks do not match the world size: trainer.nnodes 2 * trainer.n_gpus_per_node 3 = 6 "
+            "(leave dp_size out, or make both equal)");
+  EXPECT_THAT(Judge([](v1::JobSpec& s) {
+                s.mutable_engine()->set_dp_size(4);
+                s.mutable_trainer()->set_nnodes(2);
+                s.mutable_trainer()->set_n_gpus_per_node(2);
+              }),
+              IsEmpty());
+}
+
+TEST(ValidateTest, BatchDividesByTheRanks) {
+  EXPECT_EQ(Judge([](v1::JobSpec& s) { s.mutable_trainer()->set_n_gpus_per_node(3); }),
+            "data.train_batch_size: 8 rows do not divide by 3 ranks (8 = 2 * 3 + 2); use 6 or 9");
+  EXPECT_THAT(Judge([](v1::JobSpec& s) { s.mutable_trainer()->set_n_gpus_per_node(16); }), HasSubstr("; use 16"));
+}
+
+TEST(ValidateTest, LongestRowFitsIntoAMicroBatch) {
+  EXPECT_EQ(Judge([](v1::JobSpec& s) { s.mutable_data()->set_max_length(8193); }),
+            "data.max_length: a row of 8193 tokens does not fit into a micro-batch of data.max_token_len_per_gpu 8192; lower the "
+            "first or raise the second");
+  EXPECT_THAT(Judge([](v1::JobSpec& s) { s.mutable_data()->set_max_length(8192); }), IsEmpty());
+}
+
+TEST(ValidateTest, Resume) {
+  EXPECT_THAT(Judge([](v1::JobSpec& s) { s.mutable_trainer()->set_resume_mode("resume_path"); }),
+              HasSubstr("trainer.resume_from_path: is needed by"));
+  EXPECT_THAT(Judge([](v1::JobSpec& s) { s.mutable_trainer()->set_resume_from_path("/c/global_step_3"); }),
+              HasSubstr("has no effect with trainer.resume_mode auto"));
+}
+
+TEST(ValidateTest, WarmupIsShorterThanTheRun) {
+  const auto warmup = [](int64_t steps) {
+    return [steps](v1::JobSpec& s) { s.mutable_optim()->set_lr_warmup_steps(steps); };
+  };
+  EXPECT_THAT(Judge(warmup(1000)), IsEmpty());  // the length of the run is not known yet
+  EXPECT_THAT(Judge(warmup(13), {.train_rows = 100}),
+              HasSubstr("optim.lr_warmup_steps: warm-up takes 13 steps, but the run has only 13"));
+  EXPECT_THAT(Judge(warmup(12), {.train_rows = 100}), IsEmpty());
+  EXPECT_THAT(Judge([](v1::JobSpec& s) {
+                s.mutable_optim()->set_lr_warmup_steps(5);
+                s.mutable_trainer()->set_total_training_steps(5);
+              }),
+              HasSubstr("the run has only 5"));
+}
+
+TEST(ValidateTest, StableDecayNeedsItsLength) {
+  EXPECT_EQ(Judge([](v1::JobSpec& s) { s.mutable_optim()->set_lr_scheduler_type("WSD"); }),
+            "optim.lr_wsd_decay_steps: is needed by optim.lr_scheduler_type WSD: the steps of the final decay");
+  EXPECT_THAT(Judge(
+                  [](v1::JobSpec& s) {
+                    s.mutable_optim()->set_lr_scheduler_type("WSD");
+                    s.mutable_optim()->set_lr_wsd_decay_steps(14);
+                  },
+                  {.train_rows = 100}),
+              HasSubstr("optim.lr_wsd_decay_steps: WSD needs between 1 and 13"));
+}
+
+TEST(ValidateTest, ConstantWeightDecayHasOneValue) {
+  EXPECT_THAT(Judge([](v1::JobSpec& s) { s.mutable_optim()->set_end_weight_decay(0.5); }),
+              HasSubstr("optim.wd_incr_style: constant, but start_weight_decay (0.01) and end_weight_decay (0.5) differ"));
+}
+
+TEST(ValidateTest, NamesFrequenciesRowsAndContents) {
+  const std::string errors = Judge([](v1::JobSpec& s) {
+    s.set_name("a b");
+    s.mutable_trainer()->set_save_freq("0");
+    s.mutable_trainer()->set_test_freq("weekly");
+    s.mutable_data()->set_train_max_samples(0);
+    s.mutable_checkpoint()->add_save_contents("model");
+    s.mutable_engine()->set_forward_only(true);
+  });
+  EXPECT_THAT(errors, AllOf(HasSubstr("name: \"a b\" is not a job name"), HasSubstr("trainer.save_freq: expected a number of steps"),
+                            HasSubstr("trainer.test_freq: expected"), HasSubstr("data.train_max_samples: 0 rows"),
+                            HasSubstr("checkpoint.save_contents: model is listed twice"), HasSubstr("engine.forward_only: only evaluates")));
+  EXPECT_THAT(Judge([](v1::JobSpec&) {}, {.train_rows = 0}), HasSubstr("data.train_files: hold no row"));
+  EXPECT_THAT(Judge([](v1::JobSpec& s) { s.set_name(std::string(64, 'a')); }), HasSubstr("at most 63"));
+  EXPECT_THAT(Judge([](v1::JobSpec& s) { s.set_name("../etc"); }), HasSubstr("is not a job name"));
+}
+
+TEST(ValidateTest, SpecificationsThatNoReaderHasSeen) {
+  const std::string errors(ToStatus(ValidateJobSpec(v1::JobSpec())).message());
+  EXPECT_THAT(errors, AllOf(HasSubstr("model.path: is required"), HasSubstr("recipe: expected one of sft, pretrain, got \"\""),
+                            HasSubstr("optim.betas: has 0 elements"), HasSubstr("data.train_batch_size: must be at least 1, is 0")));
+  EXPECT_THAT(Judge([](v1::JobSpec& s) { s.mutable_optim()->set_betas(1, 1.0); }), "optim.betas[1]: must be below 1, is 1");
+  EXPECT_THAT(Judge([](v1::JobSpec& s) { s.mutable_trainer()->set_n_gpus_per_node(0); }),
+              "trainer.n_gpus_per_node: must be at least 1, is 0");
+}
+
+TEST(FrequencyTest, Due) {
+  ASSERT_OK_AND_ASSIGN(const Frequency end, ParseFrequency("-1"));
+  ASSERT_OK_AND_ASSIGN(const Frequency four, ParseFrequency("4"));
+  ASSERT_OK_AND_ASSIGN(const Frequency epoch, ParseFrequency("after_each_epoch"));
+  const auto due = [](const Frequency& frequency) {
+    std::vector<int64_t> steps;
+    for (int64_t step = 1; step <= 10; ++step) {
+      if (IsDue(frequency, step, 10, 3)) steps.push_back(step);
+    }
+    return steps;
+  };
+  EXPECT_EQ(due(end), (std::vector<int64_t>{10}));
+  EXPECT_EQ(due(four), (std::vector<int64_t>{4, 8, 10}));
+  EXPECT_EQ(due(epoch), (std::vector<int64_t>{3, 6, 9, 10}));
+  for (const char* bad : {"", "0", "-2", "1.5", "each_epoch"}) EXPECT_FALSE(ParseFrequency(bad).ok()) << bad;
+}
+
+TEST(StepsTest, ShortLastStepCounts) {
+  EXPECT_EQ(StepsPerEpoch(0, 8), 0);
+  EXPECT_EQ(StepsPerEpoch(1, 8), 1);
+  EXPECT_EQ(StepsPerEpoch(8, 8), 1);
+  EXPECT_EQ(StepsPerEpoch(9, 8), 2);
+  v1::DataSpec data;
+  data.set_train_max_samples(-1);
+  EXPECT_EQ(TrainRows(data, 9), 9);
+  data.set_train_max_samples(4);
+  EXPECT_EQ(TrainRows(data, 9), 4);
+  v1::TrainerSpec trainer;
+  trainer.set_total_epochs(3);
+  EXPECT_EQ(TotalSteps(trainer, 2), 6);
+  trainer.set_total_training_steps(5);
+  EXPECT_EQ(TotalSteps(trainer, 2), 5);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,17 @@
+// A JobSpec back to YAML: what `sluice config job.yaml` and `-o yaml` print. Reading the text gives the same JobSpec.
+#pragma once
+
+#include <string>
+
+#include "sluice/v1/job.pb.h"
+
+namespace sluice {
+
+// Every key, in the order of the table; keys that are unset are null.
+std::string WriteJobSpec(const v1::JobSpec& spec);
+
+// `text` as a YAML scalar on one line: as it is where that reads back as the same text in any place, else in quotes.
+// `${` is written as `$${`.
+std::string YamlText(const std::string& text);
+
+}  // namespace sluice
