@@ -304,8 +304,16 @@ absl::Status FaultInjectionFileSystem::RemoveFolder(const std::string& path) {
     }
     return PowerIsOff(path);
   }
+  EmptyFolders(*place.node);
   place.parent->entries.erase(place.name);
   return absl::OkStatus();
+}
+
+// As the device sees it, each folder below loses its entries on its own: that may last although the removal of the top
+// does not.
+void FaultInjectionFileSystem::EmptyFolders(Node& node) {
+  for (auto& [name, child] : node.entries) EmptyFolders(*child);
+  node.entries.clear();
 }
 
 }  // namespace sluice::testing

@@ -95,6 +95,7 @@ class FaultInjectionFileSystem : public FileSystem {
   absl::StatusOr<std::shared_ptr<Node>> FindFolder(const std::string& path) const;
   absl::Status Append(Node& node, const std::string& path, std::span<const std::byte> bytes);
   static uint64_t BytesBelow(const Node& node);
+  static void EmptyFolders(Node& node);
   static void DropUnsynced(Node& node, Surviving surviving, std::mt19937_64& random);
 
   mutable std::mutex mutex_;
