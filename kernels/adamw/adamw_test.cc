@@ -71,7 +71,7 @@ struct State {
   HostTensor master, exp_avg, exp_avg_sq, grad, param;
 };
 
-class AdamWTest : public ::testing::TestWithParam<std::tuple<Case, Backend>> {};
+class AdamWTest : public testing::BackendTest<Case> {};
 
 TEST_P(AdamWTest, EqualsDoubleReference) {
   const auto& [c, backend] = GetParam();
@@ -104,10 +104,8 @@ TEST_P(AdamWTest, EqualsDoubleReference) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, AdamWTest,
                          ::testing::Combine(::testing::ValuesIn(kCases),
-                                            ::testing::Values(Backend::kCpu, Backend::kAten)),
-                         [](const auto& info) {
-                           return testing::Name(std::get<1>(info.param)) + "_" + std::to_string(info.index / 2);
-                         });
+                                            ::testing::ValuesIn(testing::AvailableBackends())),
+                         testing::BackendTestName());
 
 // Checkpoints are resharded and groups are slices: the same elements must move the same way wherever they lie.
 TEST(AdamWTest, SplittingChangesNoBit) {

@@ -159,7 +159,7 @@ struct Problem {
   std::vector<double> want_out, want_logsumexp, want_dq, want_dk, want_dv;
 };
 
-class AttentionTest : public ::testing::TestWithParam<std::tuple<Case, Backend>> {};
+class AttentionTest : public testing::BackendTest<Case> {};
 
 TEST_P(AttentionTest, EqualsDoubleReference) {
   const auto& [c, backend] = GetParam();
@@ -193,10 +193,8 @@ TEST_P(AttentionTest, EqualsDoubleReference) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionTest,
                          ::testing::Combine(::testing::ValuesIn(Cases()),
-                                            ::testing::Values(Backend::kCpu, Backend::kAten)),
-                         [](const auto& info) {
-                           return testing::Name(std::get<1>(info.param)) + "_" + std::to_string(info.index / 2);
-                         });
+                                            ::testing::ValuesIn(testing::AvailableBackends())),
+                         testing::BackendTestName());
 
 TEST(AttentionTest, PackingChangesNoBit) {
   const std::vector<int32_t> together = {0, 90, 131};

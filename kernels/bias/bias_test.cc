@@ -33,7 +33,7 @@ struct Case {
 
 constexpr Case kCases[] = {{1, 1, kF, 0}, {400, 1152, kF, 0}, {33, 100, kB, 28}, {1000, 7, kF, 1}};
 
-class BiasTest : public ::testing::TestWithParam<std::tuple<Case, Backend>> {};
+class BiasTest : public testing::BackendTest<Case> {};
 
 TEST_P(BiasTest, ForwardAddsToEveryRow) {
   const auto& [c, backend] = GetParam();
@@ -57,9 +57,10 @@ TEST_P(BiasTest, BackwardAccumulatesColumnSums) {
   EXPECT_TENSOR_NEAR(dbias, want, SumTolerance(kF, static_cast<double>(c.tokens)));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, BiasTest, ::testing::Combine(::testing::ValuesIn(kCases), ::testing::Values(Backend::kCpu, Backend::kAten)),
-    [](const auto& info) { return testing::Name(std::get<1>(info.param)) + "_" + std::to_string(info.index / 2); });
+INSTANTIATE_TEST_SUITE_P(Shapes, BiasTest,
+                         ::testing::Combine(::testing::ValuesIn(kCases),
+                                            ::testing::ValuesIn(testing::AvailableBackends())),
+                         testing::BackendTestName());
 
 TEST(BiasTest, NamesTheWrongArgument) {
   const auto bias = HostTensor::Random(kF, {3}, 1);

@@ -109,7 +109,7 @@ struct Problem {
   std::vector<double> want_log_prob, want_logsumexp, want_dhidden, want_dweight;
 };
 
-class CrossEntropyTest : public ::testing::TestWithParam<std::tuple<Case, Backend>> {};
+class CrossEntropyTest : public testing::BackendTest<Case> {};
 
 TEST_P(CrossEntropyTest, ForwardThenBackwardEqualDoubleReference) {
   const auto& [c, backend] = GetParam();
@@ -158,10 +158,8 @@ TEST_P(CrossEntropyTest, OnePassEqualsDoubleReference) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CrossEntropyTest,
                          ::testing::Combine(::testing::ValuesIn(kCases),
-                                            ::testing::Values(Backend::kCpu, Backend::kAten)),
-                         [](const auto& info) {
-                           return testing::Name(std::get<1>(info.param)) + "_" + std::to_string(info.index / 2);
-                         });
+                                            ::testing::ValuesIn(testing::AvailableBackends())),
+                         testing::BackendTestName());
 
 TEST(CrossEntropyTest, FrozenHeadAndScoresAloneAreEnough) {
   Problem problem(Case{9, 50, 16, kF, 1.0f, 4, 1});

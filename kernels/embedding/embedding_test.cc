@@ -32,7 +32,7 @@ struct Case {
 
 constexpr Case kCases[] = {{1, 1, 1, kF}, {50, 7, 576, kF}, {200, 1000, 33, kB}, {3, 50000, 64, kB}};
 
-class EmbeddingTest : public ::testing::TestWithParam<std::tuple<Case, Backend>> {};
+class EmbeddingTest : public testing::BackendTest<Case> {};
 
 // Many repeats: the gradients of one id must add up.
 std::vector<int32_t> Ids(const Case& c) {
@@ -72,10 +72,8 @@ TEST_P(EmbeddingTest, BackwardAccumulates) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, EmbeddingTest,
                          ::testing::Combine(::testing::ValuesIn(kCases),
-                                            ::testing::Values(Backend::kCpu, Backend::kAten)),
-                         [](const auto& info) {
-                           return testing::Name(std::get<1>(info.param)) + "_" + std::to_string(info.index / 2);
-                         });
+                                            ::testing::ValuesIn(testing::AvailableBackends())),
+                         testing::BackendTestName());
 
 TEST(EmbeddingTest, RefusesIdsOutOfRange) {
   const auto weight = HostTensor::Random(kF, {5, 8}, 1);

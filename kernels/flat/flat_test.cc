@@ -34,14 +34,14 @@ struct Case {
 // One element, none of a vector's length, past one block (16,384) and past several threads' parts.
 constexpr Case kCases[] = {{1, kF}, {37, kB}, {16385, kF}, {70001, kF}, {50003, kB}};
 
-class FlatTest : public ::testing::TestWithParam<std::tuple<Case, Backend>> {};
+class FlatTest : public testing::BackendTest<Case> {};
 
 TEST_P(FlatTest, SumOfSquaresIsInDouble) {
   const auto& [c, backend] = GetParam();
   const auto x = HostTensor::Random(c.dtype, {c.count}, 1, 1e3);
   double want = 0.0;
   for (const double value : x.values()) want += value * value;
-  const auto stream = DefaultStream(Device::Cpu());
+  const auto stream = DefaultStream(testing::TestDevice());
   ASSERT_OK_AND_ASSIGN(const double sum,
                        backend == Backend::kCpu ? cpu::SumOfSquares(x, stream) : aten::SumOfSquares(x, stream));
   EXPECT_NEAR(sum / want, 1.0, 1e-12);
@@ -49,7 +49,7 @@ TEST_P(FlatTest, SumOfSquaresIsInDouble) {
 
 TEST_P(FlatTest, AllFiniteFindsOneBadElementAnywhere) {
   const auto& [c, backend] = GetParam();
-  const auto stream = DefaultStream(Device::Cpu());
+  const auto stream = DefaultStream(testing::TestDevice());
   const auto all_finite = [&](const HostTensor& x) {
     return backend == Backend::kCpu ? cpu::AllFinite(x, stream) : aten::AllFinite(x, stream);
   };
@@ -69,12 +69,13 @@ TEST_P(FlatTest, AllFiniteFindsOneBadElementAnywhere) {
 
 TEST_P(FlatTest, ScaleFillAndAddScaled) {
   const auto& [c, backend] = GetParam();
-  const auto stream = DefaultStream(Device::Cpu());
+  const auto stream = DefaultStream(testing::TestDevice());
   const bool on_cpu = backend == Backend::kCpu;
   auto x = HostTensor::Random(c.dtype, {c.count}, 1);
   std::vector<double> want = x.values();
   for (double& value : want) value *= 0.3f;
   ASSERT_OK(on_cpu ? cpu::Scale(x, 0.3f, stream) : aten::Scale(x, 0.3f, stream));
+  testing::WaitForTestDevice();
   EXPECT_TENSOR_NEAR(x, want, ToleranceOf(c.dtype));
 
   for (const DType other : {kF, kB}) {
@@ -83,16 +84,18 @@ TEST_P(FlatTest, ScaleFillAndAddScaled) {
     want = x.values();
     for (size_t i = 0; i < want.size(); ++i) want[i] += -1.7f * adds[i];
     ASSERT_OK(on_cpu ? cpu::AddScaled(-1.7f, add, x, stream) : aten::AddScaled(-1.7f, add, x, stream));
+    testing::WaitForTestDevice();
     EXPECT_TENSOR_NEAR(x, want, ToleranceOf(c.dtype));
   }
 
   ASSERT_OK(on_cpu ? cpu::Fill(x, 2.5f, stream) : aten::Fill(x, 2.5f, stream));
+  testing::WaitForTestDevice();
   EXPECT_TENSOR_NEAR(x, std::vector<double>(static_cast<size_t>(c.count), 2.5), (testing::Tolerance{0, 0}));
 }
 
 TEST_P(FlatTest, CastRoundsToNearestEven) {
   const auto& [c, backend] = GetParam();
-  const auto stream = DefaultStream(Device::Cpu());
+  const auto stream = DefaultStream(testing::TestDevice());
   for (const DType from_dtype : {kF, kB}) {
     const auto from = HostTensor::Random(from_dtype, {c.count}, 1);
     std::vector<double> want = from.values();
@@ -102,13 +105,15 @@ TEST_P(FlatTest, CastRoundsToNearestEven) {
     }
     auto to = HostTensor::Poisoned(c.dtype, {c.count});
     ASSERT_OK(backend == Backend::kCpu ? cpu::Cast(from, to, stream) : aten::Cast(from, to, stream));
+    testing::WaitForTestDevice();
     EXPECT_TENSOR_NEAR(to, want, (testing::Tolerance{0, 0}));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, FlatTest, ::testing::Combine(::testing::ValuesIn(kCases), ::testing::Values(Backend::kCpu, Backend::kAten)),
-    [](const auto& info) { return testing::Name(std::get<1>(info.param)) + "_" + std::to_string(info.index / 2); });
+INSTANTIATE_TEST_SUITE_P(Shapes, FlatTest,
+                         ::testing::Combine(::testing::ValuesIn(kCases),
+                                            ::testing::ValuesIn(testing::AvailableBackends())),
+                         testing::BackendTestName());
 
 TEST(FlatTest, CastOfSpecialValues) {
   const double infinity = std::numeric_limits<double>::infinity();

@@ -41,7 +41,7 @@ constexpr Case kCases[] = {
     {200, 100, 200, kB, kB, true, true, 1.0f, 0.5f, 0}, {5, 24, 24, kB, kF, false, true, 1.0f, 0.0f, 0},
 };
 
-class MatMulTest : public ::testing::TestWithParam<std::tuple<Case, Backend>> {};
+class MatMulTest : public testing::BackendTest<Case> {};
 
 TEST_P(MatMulTest, EqualsDoubleReference) {
   const auto& [c, backend] = GetParam();
@@ -81,10 +81,8 @@ TEST_P(MatMulTest, EqualsDoubleReference) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, MatMulTest,
                          ::testing::Combine(::testing::ValuesIn(kCases),
-                                            ::testing::Values(Backend::kCpu, Backend::kAten)),
-                         [](const auto& info) {
-                           return testing::Name(std::get<1>(info.param)) + "_" + std::to_string(info.index / 2);
-                         });
+                                            ::testing::ValuesIn(testing::AvailableBackends())),
+                         testing::BackendTestName());
 
 TEST(MatMulTest, ResultDoesNotDependOnWhereTheArraysLie) {
   const auto a = HostTensor::Random(kF, {37, 130}, 1);

@@ -46,7 +46,7 @@ constexpr Case kCases[] = {
 
 constexpr float kEps = 1e-5f;
 
-class RmsNormTest : public ::testing::TestWithParam<std::tuple<Case, Backend>> {};
+class RmsNormTest : public testing::BackendTest<Case> {};
 
 double RstdOf(const std::vector<double>& r, int64_t row, int64_t hidden) {
   double sum = 0.0;
@@ -120,10 +120,8 @@ TEST_P(RmsNormTest, BackwardAccumulates) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, RmsNormTest,
                          ::testing::Combine(::testing::ValuesIn(kCases),
-                                            ::testing::Values(Backend::kCpu, Backend::kAten)),
-                         [](const auto& info) {
-                           return testing::Name(std::get<1>(info.param)) + "_" + std::to_string(info.index / 2);
-                         });
+                                            ::testing::ValuesIn(testing::AvailableBackends())),
+                         testing::BackendTestName());
 
 TEST(RmsNormTest, ResidualMayBeUpdatedInPlace) {
   const auto x = HostTensor::Random(kF, {4, 16}, 1);

@@ -37,7 +37,7 @@ constexpr Case kCases[] = {
     {17, 2, 0, 80, kF, 1.25f, 0}, {5, 14, 2, 64, kB, 0.5f, 0}, {300, 3, 1, 64, kF, 1.0f, 192},
 };
 
-class RopeTest : public ::testing::TestWithParam<std::tuple<Case, Backend>> {};
+class RopeTest : public testing::BackendTest<Case> {};
 
 struct Tables {
   HostTensor positions, inv_freq;
@@ -95,9 +95,10 @@ TEST_P(RopeTest, EqualsDoubleReferenceBothWays) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, RopeTest, ::testing::Combine(::testing::ValuesIn(kCases), ::testing::Values(Backend::kCpu, Backend::kAten)),
-    [](const auto& info) { return testing::Name(std::get<1>(info.param)) + "_" + std::to_string(info.index / 2); });
+INSTANTIATE_TEST_SUITE_P(Shapes, RopeTest,
+                         ::testing::Combine(::testing::ValuesIn(kCases),
+                                            ::testing::ValuesIn(testing::AvailableBackends())),
+                         testing::BackendTestName());
 
 TEST(RopeTest, NamesTheWrongArgument) {
   auto q = HostTensor::Random(kF, {4, 2, 8}, 1);

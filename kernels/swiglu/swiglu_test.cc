@@ -36,7 +36,7 @@ constexpr Case kCases[] = {
     {1, 1, kF, 1.0}, {37, 1536, kF, 1.0}, {5, 4864, kB, 1.0}, {64, 33, kF, 40.0}, {100, 100, kB, 20.0},
 };
 
-class SwigluTest : public ::testing::TestWithParam<std::tuple<Case, Backend>> {};
+class SwigluTest : public testing::BackendTest<Case> {};
 
 TEST_P(SwigluTest, ForwardEqualsDoubleReference) {
   const auto& [c, backend] = GetParam();
@@ -82,10 +82,8 @@ TEST_P(SwigluTest, BackwardEqualsDoubleReferenceInPlaceToo) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, SwigluTest,
                          ::testing::Combine(::testing::ValuesIn(kCases),
-                                            ::testing::Values(Backend::kCpu, Backend::kAten)),
-                         [](const auto& info) {
-                           return testing::Name(std::get<1>(info.param)) + "_" + std::to_string(info.index / 2);
-                         });
+                                            ::testing::ValuesIn(testing::AvailableBackends())),
+                         testing::BackendTestName());
 
 TEST(SwigluTest, KeepsNanAndSurvivesExtremes) {
   const double inf = std::numeric_limits<double>::infinity();

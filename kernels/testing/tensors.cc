@@ -1,9 +1,13 @@
 #include "kernels/testing/tensors.h"
 
+#include <c10/cuda/CUDAFunctions.h>
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <new>
 
 #include "absl/strings/str_cat.h"
 
@@ -13,9 +17,55 @@ namespace {
 constexpr uint8_t kGuard = 0x5A;
 constexpr int64_t kGuardElements = 16;
 
+Device test_device;  // the tests of one program run one after the other
+
+bool HasGpu() {
+  static const bool has_gpu = c10::cuda::device_count() > 0;
+  return has_gpu;
+}
+
 }  // namespace
 
-std::string Name(Backend backend) { return backend == Backend::kCpu ? "cpu" : "aten"; }
+std::string Name(Backend backend) {
+  switch (backend) {
+    case Backend::kCpu:
+      return "cpu";
+    case Backend::kAten:
+      return "aten";
+    case Backend::kAtenCuda:
+      return "aten_cuda";
+  }
+  return "unknown";
+}
+
+std::vector<Backend> AvailableBackends() {
+  std::vector<Backend> backends = {Backend::kCpu, Backend::kAten};
+  if (HasGpu()) backends.push_back(Backend::kAtenCuda);
+  return backends;
+}
+
+Device TestDevice() { return test_device; }
+
+void SetTestDevice(Device device) { test_device = device; }
+
+void WaitForTestDevice() {
+  if (test_device.is_cuda()) cudaDeviceSynchronize();
+}
+
+template <typename T>
+T* SharedAllocator<T>::allocate(size_t count) {
+  if (!HasGpu()) return static_cast<T*>(::operator new(count * sizeof(T)));
+  void* data = nullptr;
+  if (cudaHostAlloc(&data, count * sizeof(T), cudaHostAllocDefault) != cudaSuccess) throw std::bad_alloc();
+  return static_cast<T*>(data);
+}
+
+template <typename T>
+void SharedAllocator<T>::deallocate(T* data, size_t) {
+  HasGpu() ? static_cast<void>(cudaFreeHost(data)) : ::operator delete(data);
+}
+
+template struct SharedAllocator<uint8_t>;
 
 HostTensor::HostTensor(DType dtype, Shape shape, int64_t row_stride)
     : dtype_(dtype), shape_(shape), row_stride_(std::max(row_stride, shape.row_elements())) {
@@ -62,7 +112,7 @@ HostTensor HostTensor::Poisoned(DType dtype, Shape shape, int64_t row_stride) {
 
 TensorView HostTensor::view() {
   if (bytes_.empty()) return {};
-  TensorView view(bytes_.data(), dtype_, shape_, Device::Cpu());
+  TensorView view(bytes_.data(), dtype_, shape_, TestDevice());
   view.row_stride = row_stride_;
   return view;
 }

@@ -1,9 +1,12 @@
 // Tensors for kernel tests: host buffers with known contents, and their comparison with a double reference.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kernels/stream.h"
@@ -12,11 +15,50 @@
 
 namespace sluice::kernels::testing {
 
-// Which implementation of a kernel a test runs. kAten runs on CPU tensors, so that the CUDA path's formulas are proven
-// where there is no GPU.
-enum class Backend { kCpu, kAten };
+// Which implementation of a kernel a test runs, and where. kAten runs on CPU tensors, so that the CUDA path's formulas
+// are proven where there is no GPU; kAtenCuda runs the same code on the first GPU, if there is one.
+enum class Backend : uint8_t { kCpu, kAten, kAtenCuda };
 
 std::string Name(Backend backend);
+std::vector<Backend> AvailableBackends();
+
+// The device of the views that HostTensors give: the CPU unless a BackendTest on kAtenCuda runs.
+Device TestDevice();
+void SetTestDevice(Device device);
+
+// Waits for the GPU if the test's device is one: host memory shows a kernel's results only then.
+void WaitForTestDevice();
+
+// A fixture over a table of cases and the available back ends.
+template <typename Case>
+class BackendTest : public ::testing::TestWithParam<std::tuple<Case, Backend>> {
+ protected:
+  void SetUp() override {
+    if (std::get<1>(this->GetParam()) == Backend::kAtenCuda) SetTestDevice(Device::Cuda(0));
+  }
+  void TearDown() override { SetTestDevice(Device::Cpu()); }
+};
+
+// The name of one test of a BackendTest: "aten_3".
+struct BackendTestName {
+  template <typename Info>
+  std::string operator()(const Info& info) const {
+    return Name(std::get<1>(info.param)) + "_" + std::to_string(info.index / AvailableBackends().size());
+  }
+};
+
+// Host memory that a GPU reads and writes where it lies, if there is one.
+template <typename T>
+struct SharedAllocator {
+  using value_type = T;
+  SharedAllocator() = default;
+  template <typename U>
+  SharedAllocator(const SharedAllocator<U>&) {}  // NOLINT: allocators convert
+  T* allocate(size_t count);
+  void deallocate(T* data, size_t count);
+  friend bool operator==(SharedAllocator, SharedAllocator) { return true; }
+};
+using SharedBytes = std::vector<uint8_t, SharedAllocator<uint8_t>>;
 
 // An owned tensor in host memory with bytes behind it that must not be written. `row_stride` > the row makes it
 // strided; the gaps are guarded too.
@@ -39,7 +81,7 @@ class HostTensor {
 
   std::vector<double> values() const;  // in row-major order, without gaps
   bool gaps_untouched() const;
-  const std::vector<uint8_t>& bytes() const { return bytes_; }
+  const SharedBytes& bytes() const { return bytes_; }
 
  private:
   void Set(int64_t element, double value);
@@ -47,7 +89,7 @@ class HostTensor {
   DType dtype_ = DType::kFloat32;
   Shape shape_;
   int64_t row_stride_ = 0;
-  std::vector<uint8_t> bytes_;
+  SharedBytes bytes_;
 };
 
 // Empty, or a sentence about the worst element of `got` that is further from `want` than
@@ -59,8 +101,14 @@ std::string Difference(const HostTensor& got, const std::vector<double>& want, T
 #define EXPECT_TENSOR_NEAR(got, want, tolerance) \
   EXPECT_EQ(::sluice::kernels::testing::Difference((got), (want), (tolerance)), "") << #got
 
-// Runs `function` of the back end on CPU tensors: CALL_BACKEND(backend, Forward, args).
-#define CALL_BACKEND(backend, function, args)                                                      \
-  ((backend) == ::sluice::kernels::testing::Backend::kCpu                                          \
-       ? ::sluice::kernels::cpu::function((args), ::sluice::kernels::DefaultStream(Device::Cpu())) \
-       : ::sluice::kernels::aten::function((args), ::sluice::kernels::DefaultStream(Device::Cpu())))
+// Runs `function` of the back end and waits for it: CALL_BACKEND(backend, Forward, args).
+#define CALL_BACKEND(backend, function, args)                                       \
+  [&] {                                                                             \
+    const ::sluice::kernels::Stream stream =                                        \
+        ::sluice::kernels::DefaultStream(::sluice::kernels::testing::TestDevice()); \
+    auto result = (backend) == ::sluice::kernels::testing::Backend::kCpu            \
+                      ? ::sluice::kernels::cpu::function((args), stream)            \
+                      : ::sluice::kernels::aten::function((args), stream);          \
+    ::sluice::kernels::testing::WaitForTestDevice();                                \
+    return result;                                                                  \
+  }()
