@@ -1,6 +1,6 @@
 #include "kernels/aten_boundary.h"
 
-#include <c10/core/DeviceGuard.h>
+#include <ATen/Context.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/util/Exception.h>
@@ -28,6 +28,8 @@ absl::Status CallAten(std::string_view kernel, Stream stream, absl::FunctionRef<
     std::optional<c10::cuda::CUDAGuard> device_guard;
     std::optional<c10::cuda::CUDAStreamGuard> stream_guard;
     if (stream.device.is_cuda()) {
+      // Views are made without LibTorch's factories, which would otherwise do this.
+      at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
       device_guard.emplace(stream.device.index);
       if (stream.handle != nullptr) {
         stream_guard.emplace(
