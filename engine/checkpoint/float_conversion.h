@@ -18,7 +18,8 @@ namespace sluice::engine {
 float Float32FromFloat8E4M3(uint8_t bits);
 float Float32FromFloat8E5M2(uint8_t bits);
 
-// Inline: position-independent code cannot inline an external function, and a loop of calls was ten times slower (bf16).
+// Inline: position-independent code cannot inline an external function, and a loop of calls was ten times slower
+// (bf16).
 inline float Float32FromBFloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
 inline float Float32FromFloat16(uint16_t bits) {

@@ -38,9 +38,10 @@ std::string ShardName(size_t index, size_t count);
 // function of the specs. The folder appears under its name whole or not at all, also through a crash: it is written as
 // "<parent>/.<name>.incomplete", synced and renamed; a leftover of that name from a crashed run is removed first. So at
 // most one process may write one path at a time. Replacing swaps both names atomically; where the file system cannot
-// swap, a crash may leave the old folder as ".<name>.replaced". Errors leave no trace but those of a crash.
-// AlreadyExists: see options. InvalidArgument: no tensors, names given twice, config_json is not an object.
-// ResourceExhausted: disk full; the other errors of the file system and of `source`.
+// swap, a crash may leave the old folder as ".<name>.replaced".
+// After an error only the former folder is there; if its removal is what failed, the new one and, as
+// ".<name>.incomplete", the former. AlreadyExists: see options. InvalidArgument: no tensors, names given twice,
+// config_json is not an object. ResourceExhausted: disk full; the other errors of the file system and of `source`.
 absl::Status WriteModelFolder(FileSystem& file_system, const std::string& path, const std::string& config_json,
                               std::vector<TensorSpec> specs, const TensorSource& source,
                               const ModelFolderOptions& options);
