@@ -1,0 +1,70 @@
+#include "controller/dataflow/results.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace sluice::controller {
+namespace {
+
+// Weight of the newest step in the running mean: half of the mean's weight lies on the last 7 steps.
+constexpr double kNewestWeight = 0.1;
+
+void TakeLargest(const v1::StepMetrics& other, v1::StepMetrics* step) {
+  step->set_seconds(std::max(step->seconds(), other.seconds()));
+  step->set_micro_batches(std::max(step->micro_batches(), other.micro_batches()));
+  step->set_peak_host_bytes(std::max(step->peak_host_bytes(), other.peak_host_bytes()));
+  step->set_peak_device_bytes(std::max(step->peak_device_bytes(), other.peak_device_bytes()));
+  for (const auto& [phase, seconds] : other.phase_seconds()) {
+    double& largest = (*step->mutable_phase_seconds())[phase];
+    largest = std::max(largest, seconds);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<v1::StageResponse> Combine(const std::vector<v1::RankStageResponse>& ranks, int32_t world_size) {
+  std::vector<const v1::StageResponse*> by_rank(static_cast<size_t>(world_size), nullptr);
+  for (const v1::RankStageResponse& answer : ranks) {
+    if (answer.rank() >= 0 && answer.rank() < world_size)
+      by_rank[static_cast<size_t>(answer.rank())] = &answer.response();
+  }
+  for (int32_t rank = 0; rank < world_size; ++rank) {
+    if (by_rank[rank] == nullptr) return absl::InternalError(absl::StrCat("rank ", rank, " gave no answer"));
+    if (by_rank[rank]->result_case() != by_rank[0]->result_case()) {
+      return absl::InternalError(absl::StrCat("rank ", rank, " answered another stage than rank 0"));
+    }
+  }
+  v1::StageResponse combined = *by_rank[0];
+  for (const v1::StageResponse* other : by_rank) {
+    if (combined.has_train_batch()) TakeLargest(other->train_batch(), combined.mutable_train_batch());
+    if (combined.has_infer_batch()) {
+      combined.mutable_infer_batch()->set_seconds(
+          std::max(combined.infer_batch().seconds(), other->infer_batch().seconds()));
+    }
+  }
+  return combined;
+}
+
+void EtaEstimator::OnStep(absl::Time now, int64_t step, int64_t total_steps) {
+  if (last_.has_value()) {
+    const double elapsed_s = absl::ToDoubleSeconds(now - *last_);
+    mean_step_s_ = mean_step_s_.has_value() ? *mean_step_s_ + kNewestWeight * (elapsed_s - *mean_step_s_) : elapsed_s;
+    seconds_ = *mean_step_s_ * static_cast<double>(std::max<int64_t>(0, total_steps - step));
+  }
+  last_ = now;
+}
+
+std::string DescribeStep(const v1::StepMetrics& step, int64_t total_steps) {
+  std::string text = absl::StrFormat("step %d of %d, loss %.4f, grad norm %.4g, lr %.3g", step.step(), total_steps,
+                                     step.loss(), step.grad_norm(), step.lr());
+  if (step.seconds() > 0)
+    absl::StrAppendFormat(&text, ", %.0f tokens/s", static_cast<double>(step.tokens()) / step.seconds());
+  if (step.skipped_nonfinite()) text += ", skipped: not finite";
+  return text;
+}
+
+}  // namespace sluice::controller

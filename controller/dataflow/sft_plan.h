@@ -1,0 +1,72 @@
+// The course of an `sft` or `pretrain` job as a pure state machine: from what is done so far to the next stage. The
+// shell (attempt_runner.h) carries stages to the workers and their results back.
+//
+//   initialize -> [validate before the first step] -> (train step -> [validate] -> [checkpoint])* -> [export] -> done
+//
+// Invariants (tests cite them by number):
+//   PLAN-1  Steps are asked for one after the other, from resumed_step + 1 to total_steps, each once.
+//   PLAN-2  At a step where both are due, validation comes before the checkpoint: a checkpoint implies its validation.
+//   PLAN-3  The last step is validated (where there is validation data) and checkpointed, whatever the frequencies.
+//   PLAN-4  forward_only: one validation, no step, no checkpoint, no export.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/config/frequency.h"
+#include "sluice/v1/engine.pb.h"
+#include "sluice/v1/job.pb.h"
+#include "sluice/v1/types.pb.h"
+
+namespace sluice::controller {
+
+// What of the spec decides the course. Constant over a job.
+struct SftPlan {
+  bool forward_only = false;
+  bool validate = false;  // there are validation files
+  bool validate_before_train = false;
+  bool checkpoint = false;  // something is to be saved in checkpoints
+  Frequency validation_frequency;
+  Frequency checkpoint_frequency;
+  std::string export_path;  // empty: no export
+};
+
+// InvalidArgument names the key at fault.
+absl::StatusOr<SftPlan> MakeSftPlan(const v1::JobSpec& spec);
+
+// What is done so far in an attempt.
+struct SftProgress {
+  bool initialized = false;
+  int64_t step = 0;  // optimizer steps done
+  int64_t resumed_step = 0;
+  int64_t total_steps = 0;
+  int64_t steps_per_epoch = 0;
+  int64_t last_validation_step = -1;  // -1: none
+  int64_t last_checkpoint_step = -1;  // -1: none
+  bool exported = false;
+};
+
+struct Stage {
+  v1::StageRequest request;  // without its sequence number
+  // The state of the job while it runs: STARTING, RUNNING or CHECKPOINTING.
+  v1::JobState job_state = v1::JOB_STATE_RUNNING;
+};
+
+// The next stage, or nothing where the job is done.
+std::optional<Stage> NextStage(const SftPlan& plan, const SftProgress& progress);
+
+// The progress after `stage` gave `response`. Internal: the response does not answer the request, such as another
+// step's numbers.
+absl::StatusOr<SftProgress> OnResult(const SftProgress& progress, const Stage& stage,
+                                     const v1::StageResponse& response);
+
+// The spec an attempt is started with. Attempts after the first resume from what the earlier ones of this job saved in
+// default_local_dir, whatever resume_mode says for the first. `before` is the job's progress before the attempt.
+v1::JobSpec SpecOfAttempt(const v1::JobSpec& spec, int32_t attempt, const v1::Progress& before);
+
+// `initialize`, `train_batch`, ...: for labels and messages.
+std::string StageName(const v1::StageRequest& request);
+
+}  // namespace sluice::controller

@@ -1,0 +1,178 @@
+#include "controller/dataflow/sft_plan.h"
+
+#include <gmock/gmock.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/testing/status_matchers.h"
+
+namespace sluice::controller {
+namespace {
+
+using ::sluice::testing::StatusIs;
+using ::testing::HasSubstr;
+
+v1::JobSpec Spec(const std::string& test_freq, const std::string& save_freq) {
+  v1::JobSpec spec;
+  spec.mutable_data()->add_val_files("val.jsonl");
+  spec.mutable_trainer()->set_test_freq(test_freq);
+  spec.mutable_trainer()->set_save_freq(save_freq);
+  spec.mutable_trainer()->set_val_before_train(true);
+  spec.mutable_trainer()->set_default_local_dir("runs/x");
+  spec.mutable_checkpoint()->add_save_contents("model");
+  return spec;
+}
+
+v1::StageResponse Answer(const v1::StageRequest& request, int64_t resumed, int64_t total, int64_t per_epoch) {
+  v1::StageResponse response;
+  switch (request.op_case()) {
+    case v1::StageRequest::kInitialize:
+      response.mutable_initialize()->set_resumed_step(resumed);
+      response.mutable_initialize()->set_total_steps(total);
+      response.mutable_initialize()->set_steps_per_epoch(per_epoch);
+      break;
+    case v1::StageRequest::kTrainBatch:
+      response.mutable_train_batch()->set_step(request.train_batch().step());
+      break;
+    case v1::StageRequest::kInferBatch:
+      response.mutable_infer_batch();
+      break;
+    case v1::StageRequest::kSaveCheckpoint:
+      response.mutable_save_checkpoint()->set_step(request.save_checkpoint().step());
+      break;
+    default:
+      response.mutable_export_weights();
+  }
+  return response;
+}
+
+// The whole course as text: I, V<step>, T<step>, S<step>, E.
+std::string Course(const v1::JobSpec& spec, int64_t resumed, int64_t total, int64_t per_epoch) {
+  const SftPlan plan = *MakeSftPlan(spec);
+  SftProgress progress;
+  std::vector<std::string> course;
+  while (const auto stage = NextStage(plan, progress)) {
+    const v1::StageRequest& request = stage->request;
+    v1::JobState state = v1::JOB_STATE_RUNNING;
+    if (request.has_initialize()) course.push_back("I"), state = v1::JOB_STATE_STARTING;
+    if (request.has_infer_batch()) course.push_back(absl::StrCat("V", request.infer_batch().step()));
+    if (request.has_train_batch()) course.push_back(absl::StrCat("T", request.train_batch().step()));
+    if (request.has_save_checkpoint()) {
+      course.push_back(absl::StrCat("S", request.save_checkpoint().step()));
+      state = v1::JOB_STATE_CHECKPOINTING;
+    }
+    if (request.has_export_weights()) course.push_back("E:" + request.export_weights().path());
+    EXPECT_EQ(stage->job_state, state);
+    progress = *OnResult(progress, *stage, Answer(request, resumed, total, per_epoch));
+    if (course.size() > 1000) break;
+  }
+  return absl::StrJoin(course, " ");
+}
+
+TEST(SftPlanTest, OnlyAtTheEnd) { EXPECT_EQ(Course(Spec("-1", "-1"), 0, 3, 3), "I V0 T1 T2 T3 V3 S3"); }
+
+TEST(SftPlanTest, EverySoManyStepsAndAtTheEnd) {  // PLAN-2, PLAN-3
+  EXPECT_EQ(Course(Spec("2", "3"), 0, 7, 7), "I V0 T1 T2 V2 T3 S3 T4 V4 T5 T6 V6 S6 T7 V7 S7");
+}
+
+TEST(SftPlanTest, AfterEachEpoch) {
+  EXPECT_EQ(Course(Spec("after_each_epoch", "after_each_epoch"), 0, 5, 2), "I V0 T1 T2 V2 S2 T3 T4 V4 S4 T5 V5 S5");
+}
+
+TEST(SftPlanTest, WithoutValidationFilesNothingIsValidated) {
+  v1::JobSpec spec = Spec("1", "-1");
+  spec.mutable_data()->clear_val_files();
+  EXPECT_EQ(Course(spec, 0, 2, 2), "I T1 T2 S2");
+}
+
+TEST(SftPlanTest, WithoutSaveContentsNothingIsSaved) {
+  v1::JobSpec spec = Spec("-1", "1");
+  spec.mutable_checkpoint()->clear_save_contents();
+  EXPECT_EQ(Course(spec, 0, 2, 2), "I V0 T1 T2 V2");
+}
+
+TEST(SftPlanTest, ExportsAtTheEnd) {
+  v1::JobSpec spec = Spec("-1", "-1");
+  spec.mutable_trainer()->set_export_hf_model(true);
+  spec.mutable_trainer()->set_val_before_train(false);
+  EXPECT_EQ(Course(spec, 0, 1, 1), "I T1 V1 S1 E:runs/x/huggingface");
+}
+
+TEST(SftPlanTest, ResumesAfterTheCheckpoint) {
+  v1::JobSpec spec = Spec("2", "2");
+  spec.mutable_trainer()->set_export_hf_model(true);
+  EXPECT_EQ(Course(spec, 2, 5, 5), "I T3 T4 V4 S4 T5 V5 S5 E:runs/x/huggingface");
+  // All steps were done before: the result is validated and exported again.
+  EXPECT_EQ(Course(spec, 5, 5, 5), "I V5 E:runs/x/huggingface");
+}
+
+TEST(SftPlanTest, ForwardOnlyEvaluates) {  // PLAN-4
+  v1::JobSpec spec = Spec("1", "1");
+  spec.mutable_engine()->set_forward_only(true);
+  spec.mutable_trainer()->set_export_hf_model(true);
+  EXPECT_EQ(Course(spec, 0, 0, 0), "I V0");
+  EXPECT_EQ(Course(spec, 3, 9, 3), "I V3");
+  spec.mutable_data()->clear_val_files();
+  EXPECT_THAT(MakeSftPlan(spec), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("data.val_files")));
+}
+
+TEST(SftPlanTest, EveryStepOnceForAnyFrequencies) {  // PLAN-1, PLAN-3
+  for (const std::string test_freq : {"-1", "1", "3", "after_each_epoch"}) {
+    for (const std::string save_freq : {"-1", "1", "4", "after_each_epoch"}) {
+      for (int64_t resumed = 0; resumed <= 6; ++resumed) {
+        const std::string course = Course(Spec(test_freq, save_freq), resumed, 6, 4) + " ";
+        for (int64_t step = 1; step <= 6; ++step) {
+          const size_t first = course.find(absl::StrCat(" T", step, " "));
+          EXPECT_EQ(first != std::string::npos, step > resumed) << course;
+          if (first != std::string::npos)
+            EXPECT_EQ(course.find(absl::StrCat(" T", step, " "), first + 1), std::string::npos);
+        }
+        EXPECT_THAT(course, HasSubstr(" V6 "));
+        if (resumed < 6) EXPECT_THAT(course, HasSubstr(" V6 S6 "));
+      }
+    }
+  }
+}
+
+TEST(SftPlanTest, BadFrequenciesNameTheirKey) {
+  EXPECT_THAT(MakeSftPlan(Spec("0", "-1")),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("trainer.test_freq")));
+  EXPECT_THAT(MakeSftPlan(Spec("-1", "often")),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("trainer.save_freq")));
+}
+
+TEST(SftPlanTest, AnAnswerToAnotherQuestionIsAnError) {
+  const SftPlan plan = *MakeSftPlan(Spec("-1", "-1"));
+  SftProgress progress;
+  const auto initialize = NextStage(plan, progress);
+  v1::StageResponse wrong;
+  wrong.mutable_train_batch()->set_step(1);
+  EXPECT_THAT(OnResult(progress, *initialize, wrong), StatusIs(absl::StatusCode::kInternal, HasSubstr("initialize")));
+  progress.initialized = true;
+  progress.total_steps = progress.steps_per_epoch = 5;
+  progress.last_validation_step = 0;
+  const auto step = NextStage(plan, progress);
+  wrong.mutable_train_batch()->set_step(2);
+  EXPECT_THAT(OnResult(progress, *step, wrong), StatusIs(absl::StatusCode::kInternal, HasSubstr("step 2, not 1")));
+}
+
+TEST(SpecOfAttemptTest, LaterAttemptsResumeWhatTheJobSaved) {
+  const auto mode = [](const std::string& first, int32_t attempt, int64_t total_steps, int64_t checkpoint) {
+    v1::JobSpec spec;
+    spec.mutable_trainer()->set_resume_mode(first);
+    v1::Progress before;
+    before.set_total_steps(total_steps);
+    before.set_checkpoint_step(checkpoint);
+    return SpecOfAttempt(spec, attempt, before).trainer().resume_mode();
+  };
+  EXPECT_EQ(mode("disable", 1, 0, -1), "disable");
+  EXPECT_EQ(mode("disable", 2, 10, 5), "auto");
+  EXPECT_EQ(mode("disable", 2, 10, -1), "auto") << "a save may have been committed and its answer lost";
+  EXPECT_EQ(mode("disable", 2, 0, -1), "disable") << "nobody has looked at the folder yet";
+  EXPECT_EQ(mode("resume_path", 2, 10, -1), "resume_path");
+  EXPECT_EQ(mode("resume_path", 2, 10, 5), "auto");
+  EXPECT_EQ(mode("auto", 2, 10, 5), "auto");
+}
+
+}  // namespace
+}  // namespace sluice::controller
