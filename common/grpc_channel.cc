@@ -1,5 +1,7 @@
 #include "common/grpc_channel.h"
 
+#include <cstdlib>
+
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 
@@ -40,5 +42,7 @@ void ApplyServerLimits(grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
+
+void QuietGrpcLogs() { setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0); }
 
 }  // namespace sluice

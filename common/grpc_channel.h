@@ -16,4 +16,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
 // The same limits for a server. Also refuses to share a port with another process.
 void ApplyServerLimits(grpc::ServerBuilder* builder);
 
+// Keeps gRPC's own log lines off standard error, unless GRPC_VERBOSITY is set: what goes wrong is in the status of
+// calls and in our own messages. Call in main, before anything of gRPC is used.
+void QuietGrpcLogs();
+
 }  // namespace sluice

@@ -8,6 +8,7 @@
 
 #include "common/build_info.h"
 #include "common/clock.h"
+#include "common/grpc_channel.h"
 #include "common/logging.h"
 #include "worker/worker.h"
 
@@ -18,6 +19,7 @@ constexpr int kUsageExitCode = 2;
 }  // namespace
 
 int main(int argc, char** argv) {
+  sluice::QuietGrpcLogs();
   CLI::App app("Hosts the engines of a Sluice cluster on this machine.");
   sluice::worker::WorkerOptions options;
   std::string log_level = "info";

@@ -74,38 +74,39 @@ std::string MarkdownRow(const Key& key) {
 constexpr char kIntroduction[] = R"(# Configuration
 
 A job is one YAML file. This page lists every key; it is generated from the comments and options in
-`proto/sluice/v1/job.proto`, and a test keeps it equal to them (`SLUICE_REGENERATE_DOCS=1 build/tests/config_document_test` writes it anew).
-`sluice config --defaults` prints the same as a commented YAML file.
+`proto/sluice/v1/job.proto`, and a test keeps it equal to them. `sluice config --markdown > docs/config.md` writes it
+anew; `sluice config --defaults` prints the same as a commented YAML file.
 
 ## How a file is read
 
-- **By the type of the key.** `1e-5` is a number and `on` is true where the key wants one; for a text key they are text.
-  Whole numbers are decimal digits; there are no other bases and no separators.
-- **Strictly.** An unknown key, a key given twice, a second document, a value out of its bounds are errors. All errors are
-  shown at once, each with file, line and path:
-  `job.yaml:4: optim.weigth_decay: unknown key (did you mean weight_decay?)`. The exit code is 2 and nothing was started.
+- **By the type of the key.** `1e-5` is a number and `on` is true where the key wants one; for a text key they are
+  text. Whole numbers are decimal digits; there are no other bases and no separators.
+- **Strictly.** An unknown key, a key given twice, a second document, a value out of its bounds are errors. All errors
+  are shown at once, each with file, line and path:
+  `job.yaml:4: optim.weigth_decay: unknown key (did you mean weight_decay?)`. The exit code is 2 and nothing was
+  started.
 - **Null means default.** `key: null`, `key: ~` and `key:` are the same as leaving the key out.
-- **Overrides** `key=value` after the file win over it: `sluice run job.yaml optim.lr=3e-4 'data.train_files=[a.jsonl, b.jsonl]'`.
-  The key is the dotted path, the value is YAML. `optim.betas=[0.9, 0.95]` replaces the list, `optim={lr: 1e-4}` the whole section.
-- **Environment.** `${NAME}` and `${NAME,default}` inside a value, in the file or in an override, are replaced before the
-  value is read. A name that is not set and has no default is an error. `$${` stands for the characters `${`.
+- **Overrides** `key=value` after the file win over it:
+  `sluice run job.yaml optim.lr=3e-4 'data.train_files=[a.jsonl, b.jsonl]'`. The key is the dotted path, the value is
+  YAML. `'optim.betas=[0.9, 0.95]'` replaces the list, `'optim={lr: 1e-4}'` the whole section.
+- **Environment.** `${NAME}` and `${NAME,default}` inside a value, in the file or in an override, are replaced before
+  the value is read. A name that is not set and has no default is an error. `$${` stands for the characters `${`.
 - **Paths** may begin with `~/`; relative ones are taken from the folder in which the command runs.
-- **Anchors and merge keys** (`&a`, `*a`, `<<: *a`) work. A top-level key that begins with `x-` is ignored, so that shared
-  parts have a place: `x-adam: &adam {lr: 1e-4}`.
+- **Anchors and merge keys** (`&a`, `*a`, `<<: *a`) work. A top-level key that begins with `x-` is ignored, so that
+  shared parts have a place: `x-adam: &adam {lr: 1e-4}`.
 )";
 
 }  // namespace
 
 std::string DefaultsText() {
-  std::string out =
-      "# Every key with its default. Required keys are empty. docs/config.md has the same as a page.\n";
+  std::string out = "# Every key with its default. Required keys are empty. docs/config.md has the same as a page.\n";
   for (const Section& section : Schema::Get().sections()) {
     const std::string indent = section.path.empty() ? "" : "  ";
     if (!section.path.empty()) absl::StrAppend(&out, "\n", Comment(section.doc, ""), section.path, ":\n");
     for (const Key& key : section.keys) {
       const std::string value = DefaultYaml(key);
-      absl::StrAppend(&out, Comment(key.doc, indent), Comment(absl::StrCat("[", Rules(key), "]"), indent), indent, key.name, ":",
-                      value.empty() ? "" : " ", value, "\n");
+      absl::StrAppend(&out, Comment(key.doc, indent), Comment(absl::StrCat("[", Rules(key), "]"), indent), indent,
+                      key.name, ":", value.empty() ? "" : " ", value, "\n");
     }
   }
   return out;

@@ -1,6 +1,5 @@
 #include "common/config/config_document.h"
 
-#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -23,12 +22,11 @@ LoadOptions Options(const std::string& text, std::vector<std::string> overrides 
 }
 
 TEST(ConfigDocumentTest, PageInTheTreeIsTheGeneratedOne) {
-  if (std::getenv("SLUICE_REGENERATE_DOCS") != nullptr) std::ofstream(kPage) << ConfigMarkdown();
   std::ifstream file(kPage);
   std::stringstream text;
   text << file.rdbuf();
   EXPECT_TRUE(text.str() == ConfigMarkdown())
-      << kPage << " is out of date. Run: SLUICE_REGENERATE_DOCS=1 build/tests/config_document_test";
+      << kPage << " is out of date. Run: build/bin/sluice config --markdown > docs/config.md";
 }
 
 TEST(ConfigDocumentTest, DefaultsTextIsAJobWithEveryDefault) {

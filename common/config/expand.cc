@@ -24,7 +24,8 @@ absl::StatusOr<std::string> Resolve(const std::string& reference, const EnvLooku
   const size_t comma = reference.find(',');
   const std::string name = reference.substr(0, comma);
   if (!IsName(name)) {
-    return absl::InvalidArgumentError(absl::StrCat("${", reference, "} is no reference to an environment variable "
+    return absl::InvalidArgumentError(absl::StrCat("${", reference,
+                                                   "} is no reference to an environment variable "
                                                    "(write ${NAME} or ${NAME,default}; $${ for the characters ${)"));
   }
   if (auto value = env(name)) return *std::move(value);
@@ -57,7 +58,8 @@ absl::StatusOr<std::string> ExpandEnvironment(const std::string& text, const Env
     }
     const size_t close = text.find('}', at);
     if (close == std::string::npos) {
-      return absl::InvalidArgumentError(absl::StrCat("${ without a closing } in ", Quoted(text), " ($${ for the characters ${)"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("${ without a closing } in ", Quoted(text), " ($${ for the characters ${)"));
     }
     auto value = Resolve(text.substr(at + 2, close - at - 2), env);
     if (!value.ok()) return value.status();
@@ -67,16 +69,19 @@ absl::StatusOr<std::string> ExpandEnvironment(const std::string& text, const Env
   return out;
 }
 
-absl::StatusOr<std::string> ExpandPath(const std::string& path, const std::string& working_folder, const EnvLookup& env) {
+absl::StatusOr<std::string> ExpandPath(const std::string& path, const std::string& working_folder,
+                                       const EnvLookup& env) {
   if (path.empty()) return path;
   std::filesystem::path expanded = path;
   if (path[0] == '~') {
     if (path.size() > 1 && path[1] != '/') {
-      return absl::InvalidArgumentError(absl::StrCat(Quoted(path), ": only ~ and ~/ are expanded, not another user's folder"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(Quoted(path), ": only ~ and ~/ are expanded, not another user's folder"));
     }
     const auto home = env("HOME");
     if (!home || home->empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(Quoted(path), ": ~ needs the environment variable HOME, which is not set"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(Quoted(path), ": ~ needs the environment variable HOME, which is not set"));
     }
     expanded = *home + path.substr(1);
   }

@@ -21,6 +21,7 @@ absl::StatusOr<std::string> ExpandEnvironment(const std::string& text, const Env
 
 // `~` and `~/x` by $HOME; relative paths below `working_folder`; `.` and `..` removed, no link is followed. Empty stays
 // empty. InvalidArgument: `~` without $HOME, or `~user`.
-absl::StatusOr<std::string> ExpandPath(const std::string& path, const std::string& working_folder, const EnvLookup& env);
+absl::StatusOr<std::string> ExpandPath(const std::string& path, const std::string& working_folder,
+                                       const EnvLookup& env);
 
 }  // namespace sluice

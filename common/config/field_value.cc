@@ -85,7 +85,8 @@ absl::Status SetScalar(const Key& key, const std::string& raw, const ExpandOptio
       reflection->SetBool(section, key.field, value);
       return absl::OkStatus();
     }
-    case Key::Type::kMap: break;
+    case Key::Type::kMap:
+      break;
   }
   return absl::InvalidArgumentError("expected a map");
 }
@@ -155,7 +156,9 @@ bool IsNull(const YamlNode& node, const EnvLookup& env) {
 absl::StatusOr<google::protobuf::Value> FreeFormValue(const YamlNode& node, const EnvLookup& env) {
   google::protobuf::Value value;
   switch (node.kind) {
-    case YamlNode::Kind::kNull: value.set_null_value(google::protobuf::NULL_VALUE); return value;
+    case YamlNode::Kind::kNull:
+      value.set_null_value(google::protobuf::NULL_VALUE);
+      return value;
     case YamlNode::Kind::kScalar: {
       ASSIGN_OR_RETURN(const std::string text, ExpandEnvironment(node.text, env));
       return FreeFormScalar(text, node.plain);
@@ -179,7 +182,8 @@ absl::StatusOr<google::protobuf::Value> FreeFormValue(const YamlNode& node, cons
 std::vector<ValueError> SetField(const Key& key, const YamlNode& node, const ExpandOptions& expand, Message* section) {
   using Kind = YamlNode::Kind;
   const auto mismatch = [&] {
-    return One(node, absl::InvalidArgumentError(absl::StrCat("expected ", Expected(key), ", got ", KindName(node.kind))));
+    return One(node,
+               absl::InvalidArgumentError(absl::StrCat("expected ", Expected(key), ", got ", KindName(node.kind))));
   };
   if (key.type == Key::Type::kMap) {
     if (node.kind != Kind::kMap) return mismatch();

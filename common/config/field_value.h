@@ -26,16 +26,16 @@ struct ValueError {
   std::string message;
 };
 
-// Sets key.field of `section` from `node`, whose kind must suit the key. Returns every problem of the value; the field is
-// unspecified then. REQUIRES: node is not null.
+// Sets key.field of `section` from `node`, whose kind must suit the key. Returns every problem of the value; the field
+// is unspecified then. REQUIRES: node is not null.
 std::vector<ValueError> SetField(const Key& key, const YamlNode& node, const ExpandOptions& expand,
                                  google::protobuf::Message* section);
 
 // A null after expansion: `~`, `null` or nothing, written without quotes (also through `${NAME,null}`).
 bool IsNull(const YamlNode& node, const EnvLookup& env);
 
-// A free-form value by YAML 1.2's core rules: null, true/false, numbers, else text. InvalidArgument: a number that a double
-// cannot hold exactly, or a bad environment reference.
+// A free-form value by YAML 1.2's core rules: null, true/false, numbers, else text. InvalidArgument: a number that a
+// double cannot hold exactly, or a bad environment reference.
 absl::StatusOr<google::protobuf::Value> FreeFormValue(const YamlNode& node, const EnvLookup& env);
 
 }  // namespace sluice

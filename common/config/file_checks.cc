@@ -56,12 +56,14 @@ void Checker::CheckModel(const v1::ModelSpec& model) {
     Add("model.path", absl::StrCat(model.path(), " has no config.json (is it a Hugging Face folder?)"));
   }
   if (folder && own_tokenizer && Look(JoinPath(model.path(), "tokenizer.json")) != Presence::kFile) {
-    Add("model.path", absl::StrCat(model.path(), " has no tokenizer.json; set model.tokenizer_path where it is elsewhere"));
+    Add("model.path",
+        absl::StrCat(model.path(), " has no tokenizer.json; set model.tokenizer_path where it is elsewhere"));
   }
   if (folder && model.init() == "pretrained") {
     const auto entries = file_system_.ListFolder(model.path());
     if (entries.ok() && !HasWeights(*entries)) {
-      Add("model.path", absl::StrCat(model.path(), " has no *.safetensors file; for new weights set model.init: random"));
+      Add("model.path",
+          absl::StrCat(model.path(), " has no *.safetensors file; for new weights set model.init: random"));
     }
   }
   if (!own_config && CheckFolder("model.hf_config_path", model.hf_config_path()) &&
@@ -76,7 +78,8 @@ void Checker::CheckModel(const v1::ModelSpec& model) {
   const bool is_path = absl::StartsWith(chat_template, "/") && !absl::StrContains(chat_template, "{{") &&
                        !absl::StrContains(chat_template, "{%");
   if (is_path && Look(chat_template) != Presence::kFile) {
-    Add("model.custom_chat_template", absl::StrCat(chat_template, ": no such file (a template itself has {{ or {% in it)"));
+    Add("model.custom_chat_template",
+        absl::StrCat(chat_template, ": no such file (a template itself has {{ or {% in it)"));
   }
 }
 
@@ -86,8 +89,9 @@ void Checker::CheckDataFiles(const std::string& key, const google::protobuf::Rep
     const std::vector<std::string> files = Glob(patterns[i], file_system_);
     if (files.empty()) {
       const bool folder = Look(patterns[i]) == Presence::kFolder;
-      Add(path, folder ? absl::StrCat(patterns[i], " is a folder; write ", JoinPath(patterns[i], "*.jsonl"), " for its files")
-                       : absl::StrCat(patterns[i], ": no such file"));
+      Add(path,
+          folder ? absl::StrCat(patterns[i], " is a folder; write ", JoinPath(patterns[i], "*.jsonl"), " for its files")
+                 : absl::StrCat(patterns[i], ": no such file"));
     }
     for (const std::string& file : files) {
       if (absl::EndsWith(file, ".jsonl") || absl::EndsWith(file, ".parquet")) continue;
@@ -105,7 +109,8 @@ void Checker::CheckRunFolder(const v1::TrainerSpec& trainer) {
   for (const FolderEntry& entry : *entries) {
     if (!entry.is_folder || !absl::StartsWith(entry.name, "global_step_")) continue;
     return Add("trainer.default_local_dir",
-               absl::StrCat(folder, " holds checkpoints (", entry.name, ") and trainer.resume_mode is disable; choose another "
+               absl::StrCat(folder, " holds checkpoints (", entry.name,
+                            ") and trainer.resume_mode is disable; choose another "
                             "folder, remove them, or set resume_mode: auto to go on from them"));
   }
 }
@@ -151,7 +156,8 @@ std::vector<std::string> Glob(const std::string& pattern, FileSystem& file_syste
     }
     paths = std::move(longer);
   }
-  paths.erase(std::remove_if(paths.begin(), paths.end(), [&](const std::string& path) { return !is_file(path); }), paths.end());
+  paths.erase(std::remove_if(paths.begin(), paths.end(), [&](const std::string& path) { return !is_file(path); }),
+              paths.end());
   std::sort(paths.begin(), paths.end());
   return paths;
 }

@@ -12,13 +12,14 @@ namespace sluice {
 
 // Every path that does not fit, with its key:
 //   model.path: /data/qwen has no config.json (is it a Hugging Face folder?)
-// Checked: the model, configuration and tokenizer folders and the files they must hold, that each data file or glob leads
-// to at least one .jsonl or .parquet file, the checkpoint to resume from, that default_local_dir is no file and, with
-// resume_mode disable, holds no checkpoint, and the template file.
+// Checked: the model, configuration and tokenizer folders and the files they must hold, that each data file or glob
+// leads to at least one .jsonl or .parquet file, the checkpoint to resume from, that default_local_dir is no file and,
+// with resume_mode disable, holds no checkpoint, and the template file.
 std::vector<ConfigError> CheckFiles(const v1::JobSpec& spec, FileSystem& file_system);
 
 // The files that `pattern` leads to, in byte order; `*`, `?` and `[...]` match within one part of the path, names that
-// begin with a dot only by a pattern that does. A file that has the very name is taken as it is, whatever is in the name.
+// begin with a dot only by a pattern that does. A file that has the very name is taken as it is, whatever is in the
+// name.
 std::vector<std::string> Glob(const std::string& pattern, FileSystem& file_system);
 
 }  // namespace sluice

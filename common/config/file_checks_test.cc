@@ -43,8 +43,9 @@ TEST_F(FileChecksTest, ModelFolder) {
   EXPECT_THAT(Errors(), HasSubstr("is a file; the folder that holds it is expected"));
   spec_.mutable_model()->set_path(dir_.Join("d"));
   EXPECT_EQ(Errors(), "model.path: " + dir_.Join("d") + " has no config.json (is it a Hugging Face folder?)\n" +
-                          "model.path: " + dir_.Join("d") + " has no tokenizer.json; set model.tokenizer_path where it is elsewhere\n" +
-                          "model.path: " + dir_.Join("d") + " has no *.safetensors file; for new weights set model.init: random");
+                          "model.path: " + dir_.Join("d") +
+                          " has no tokenizer.json; set model.tokenizer_path where it is elsewhere\n" + "model.path: " +
+                          dir_.Join("d") + " has no *.safetensors file; for new weights set model.init: random");
   spec_.mutable_model()->set_init("random");
   spec_.mutable_model()->set_hf_config_path(dir_.Join("m"));
   spec_.mutable_model()->set_tokenizer_path(dir_.Join("m"));
@@ -67,9 +68,10 @@ TEST_F(FileChecksTest, DataFiles) {
   *files.Add() = dir_.Join("d/*.csv");
   *files.Add() = dir_.Join("x*/*.jsonl");
   EXPECT_EQ(Errors(), "data.train_files[1]: " + dir_.Join("d/none.jsonl") + ": no such file\n" +
-                          "data.train_files[2]: " + dir_.Join("d") + " is a folder; write " + dir_.Join("d/*.jsonl") + " for its files\n" +
-                          "data.train_files[3]: " + dir_.Join("d/c.csv") + ": expected a .jsonl or .parquet file\n" +
-                          "data.train_files[4]: " + dir_.Join("x*/*.jsonl") + ": no such file");
+                          "data.train_files[2]: " + dir_.Join("d") + " is a folder; write " + dir_.Join("d/*.jsonl") +
+                          " for its files\n" + "data.train_files[3]: " + dir_.Join("d/c.csv") +
+                          ": expected a .jsonl or .parquet file\n" + "data.train_files[4]: " + dir_.Join("x*/*.jsonl") +
+                          ": no such file");
 }
 
 TEST_F(FileChecksTest, RunFolder) {
@@ -88,8 +90,10 @@ TEST_F(FileChecksTest, ResumePath) {
 }
 
 TEST_F(FileChecksTest, GlobInByteOrderWithoutHiddenFiles) {
-  EXPECT_THAT(Glob(dir_.Join("?/[ab].jsonl"), PosixFileSystem()), ElementsAre(dir_.Join("d/a.jsonl"), dir_.Join("d/b.jsonl")));
-  EXPECT_THAT(Glob(dir_.Join("d/*.jsonl"), PosixFileSystem()), ElementsAre(dir_.Join("d/a.jsonl"), dir_.Join("d/b.jsonl")));
+  EXPECT_THAT(Glob(dir_.Join("?/[ab].jsonl"), PosixFileSystem()),
+              ElementsAre(dir_.Join("d/a.jsonl"), dir_.Join("d/b.jsonl")));
+  EXPECT_THAT(Glob(dir_.Join("d/*.jsonl"), PosixFileSystem()),
+              ElementsAre(dir_.Join("d/a.jsonl"), dir_.Join("d/b.jsonl")));
   EXPECT_THAT(Glob(dir_.Join("*"), PosixFileSystem()), IsEmpty());  // folders are no files
   dir_.Write("d/[ab].jsonl", "{}");
   EXPECT_THAT(Glob(dir_.Join("d/[ab].jsonl"), PosixFileSystem()), ElementsAre(dir_.Join("d/[ab].jsonl")));

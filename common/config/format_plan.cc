@@ -14,7 +14,8 @@ std::string Pad(const std::string& text, size_t width) {
 
 std::string MicroBatches(const Plan& plan) {
   if (plan.expected_micro_batches) {
-    return absl::StrCat(FormatOneDecimal(*plan.expected_micro_batches), " expected, at most ", FormatCount(plan.most_micro_batches));
+    return absl::StrCat(FormatOneDecimal(*plan.expected_micro_batches), " expected, at most ",
+                        FormatCount(plan.most_micro_batches));
   }
   return absl::StrCat("at most ", FormatCount(plan.most_micro_batches));
 }
@@ -42,7 +43,8 @@ std::string FormatPlan(const Plan& plan) {
   row("model", absl::StrCat(plan.architecture, ", ", FormatCount(plan.parameters), " parameters"));
   row("device", plan.device);
   row("ranks", absl::StrCat(plan.ranks, " (", plan.nodes, " node(s) x ", plan.ranks_per_node, ")"));
-  row("rows per step", absl::StrCat(FormatCount(plan.rows_per_step), " (", FormatCount(plan.rows_per_rank), " per rank)"));
+  row("rows per step",
+      absl::StrCat(FormatCount(plan.rows_per_step), " (", FormatCount(plan.rows_per_rank), " per rank)"));
   row("tokens per step", CountOr(plan.tokens_per_step, "unknown until the rows are tokenised"));
   row("token slots per micro-batch", FormatCount(plan.token_slots));
   row("micro-batches per step", absl::StrCat(MicroBatches(plan), " (per rank)"));
@@ -52,8 +54,8 @@ std::string FormatPlan(const Plan& plan) {
   if (!plan.curve.empty()) {
     absl::StrAppend(&out, "\n  ", Pad("step", 10), Pad("", 18), Pad("learning rate", 16), "weight decay\n");
     for (const Plan::CurvePoint& point : plan.curve) {
-      absl::StrAppend(&out, "  ", Pad(FormatCount(point.step), 10), Pad(point.label, 18), Pad(FormatRate(point.learning_rate), 16),
-                      FormatRate(point.weight_decay), "\n");
+      absl::StrAppend(&out, "  ", Pad(FormatCount(point.step), 10), Pad(point.label, 18),
+                      Pad(FormatRate(point.learning_rate), 16), FormatRate(point.weight_decay), "\n");
     }
   }
   absl::StrAppend(&out, "\n  ", Pad("memory per rank (estimate)", kLabel), "\n");

@@ -17,9 +17,12 @@ absl::StatusOr<Frequency> ParseFrequency(const std::string& text) {
 bool IsDue(const Frequency& frequency, int64_t step, int64_t total_steps, int64_t steps_per_epoch) {
   if (step == total_steps) return true;
   switch (frequency.kind) {
-    case Frequency::Kind::kAtEnd: return false;
-    case Frequency::Kind::kEverySteps: return step % frequency.steps == 0;
-    case Frequency::Kind::kEachEpoch: return step % steps_per_epoch == 0;
+    case Frequency::Kind::kAtEnd:
+      return false;
+    case Frequency::Kind::kEverySteps:
+      return step % frequency.steps == 0;
+    case Frequency::Kind::kEachEpoch:
+      return step % steps_per_epoch == 0;
   }
   return false;
 }

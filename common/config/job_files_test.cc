@@ -40,10 +40,14 @@ TEST(JobFilesTest, ShippedJobsAreValidAndTheirDataIsThere) {
 TEST(YamlWriterTest, OddTextsSurvive) {
   v1::JobSpec spec;
   LoadOptions options = Options("job.yaml");
-  options.text = "model: {path: m, override_config: {a: 'true', b: '12', c: [x, null, 1e-5], 'd e': {f: no}, g: '~'}}\ndata: {train_files: t}\n";
+  options.text =
+      "model: {path: m, override_config: {a: 'true', b: '12', c: [x, null, 1e-5], 'd e': {f: no}, g: '~'}}\ndata: "
+      "{train_files: t}\n";
   ASSERT_OK_AND_ASSIGN(spec, LoadJobSpec(options));
-  for (const std::string text : {"", "~", "null", "a: b", "# x", "- y", "\"q\" \\ z", "two\nlines\n", "tab\t", "${HOME} $${X}", "größe 模型",
-                                 "yes", "1e5", "'", "{x}", "*a", "&b", "!t", "%d", "@e", "`f", " lead", "trail "}) {
+  for (const std::string text :
+       {"",           "~",     "null",  "a: b", "# x", "- y", "\"q\" \\ z", "two\nlines\n", "tab\t", "${HOME} $${X}",
+        "größe 模型", "yes",   "1e5",   "'",    "{x}", "*a",  "&b",         "!t",           "%d",    "@e",
+        "`f",         " lead", "trail "}) {
     spec.mutable_data()->set_system_prompt(text);
     spec.mutable_data()->set_train_files(0, "/x/" + text + "y");
     (*spec.mutable_model()->mutable_override_config()->mutable_fields())["k"].set_string_value(text);

@@ -79,7 +79,8 @@ class Reader {
 
 void Reader::UnknownKey(const std::string& parent, const std::string& name, int line) {
   std::string hint = absl::StrCat(CodePointNote(name), Schema::Get().Suggestion(parent, name));
-  if (parent.empty() && hint.empty()) hint = " (a helper map for anchors may stand under a top-level key that begins with x-)";
+  if (parent.empty() && hint.empty())
+    hint = " (a helper map for anchors may stand under a top-level key that begins with x-)";
   Report(Join(parent, name), line, absl::StrCat("unknown key", hint));
 }
 
@@ -95,7 +96,8 @@ void Reader::ReadSection(const YamlNode& node, const std::string& path, const De
     const auto [first, is_new] = given.emplace(field, &entry);
     if (!is_new) {
       Report(Join(path, entry.key), entry.line,
-             absl::StrCat("is the same key as ", first->second->key, " on line ", first->second->line, "; which one is meant?"));
+             absl::StrCat("is the same key as ", first->second->key, " on line ", first->second->line,
+                          "; which one is meant?"));
       continue;
     }
     ReadEntry(entry, path, field, out);

@@ -78,7 +78,8 @@ TEST(JobReaderTest, OverrideRepairsAndUnsets) {
   EXPECT_DOUBLE_EQ(spec.optim().lr(), 0.1);
   EXPECT_FALSE(spec.trainer().has_total_training_steps());
   // An alias in the file and the name in the override are one key.
-  ASSERT_OK_AND_ASSIGN(const v1::JobSpec aliased, Load("model: {path: m}\ndata: {train_files: t, preset: gsm8k}", {"data.format=text"}));
+  ASSERT_OK_AND_ASSIGN(const v1::JobSpec aliased,
+                       Load("model: {path: m}\ndata: {train_files: t, preset: gsm8k}", {"data.format=text"}));
   EXPECT_EQ(aliased.data().format(), "text");
 }
 
@@ -86,7 +87,8 @@ TEST(JobReaderTest, OverrideErrorsNameTheOverride) {
   EXPECT_EQ(Errors(kMinimal, {"optim.lr=abc"}), "override optim.lr=abc: optim.lr: expected a number, got \"abc\"");
   EXPECT_EQ(Errors(kMinimal, {"optim.learning_rate=1"}),
             "override optim.learning_rate=1: optim.learning_rate: unknown key (did you mean lr?)");
-  EXPECT_EQ(Errors(kMinimal, {"optim.lr.x=1"}), "override optim.lr.x=1: optim.lr: is one value (number) and has no keys below it");
+  EXPECT_EQ(Errors(kMinimal, {"optim.lr.x=1"}),
+            "override optim.lr.x=1: optim.lr: is one value (number) and has no keys below it");
   EXPECT_THAT(Errors(kMinimal, {"optim.lr"}), HasSubstr("expected key=value"));
   EXPECT_THAT(Errors(kMinimal, {"optim.lr=[1"}), HasSubstr("override optim.lr=[1"));
   EXPECT_EQ(Errors(kMinimal, {"trainer.n_gpus_per_node=3"}),
@@ -155,32 +157,34 @@ TEST(JobReaderTest, TroubleDocuments) {
     text << file.rdbuf();
     return Errors(text.str());
   };
-  EXPECT_THAT(errors("near_miss.yaml"), AllOf(HasSubstr("job.yaml:1: optim.learning_rate: unknown key (did you mean lr?)"),
-                                              HasSubstr("job.yaml:1: optim.weigth_decay: unknown key (did you mean weight_decay?)"),
-                                              HasSubstr("job.yaml:2: trianer: unknown key (did you mean trainer?)")));
+  EXPECT_THAT(errors("near_miss.yaml"),
+              AllOf(HasSubstr("job.yaml:1: optim.learning_rate: unknown key (did you mean lr?)"),
+                    HasSubstr("job.yaml:1: optim.weigth_decay: unknown key (did you mean weight_decay?)"),
+                    HasSubstr("job.yaml:2: trianer: unknown key (did you mean trainer?)")));
   EXPECT_THAT(errors("confusable.yaml"), AllOf(HasSubstr("is U+043E"), HasSubstr("did you mean optim?")));
-  EXPECT_THAT(errors("wrong_level.yaml"), AllOf(HasSubstr("job.yaml:1: optim: is empty"),
-                                                HasSubstr("job.yaml:2: lr: unknown key (it belongs under optim: as optim.lr)")));
+  EXPECT_THAT(errors("wrong_level.yaml"),
+              AllOf(HasSubstr("job.yaml:1: optim: is empty"),
+                    HasSubstr("job.yaml:2: lr: unknown key (it belongs under optim: as optim.lr)")));
   EXPECT_THAT(errors("empty.yaml"), AllOf(HasSubstr("the file is empty"), HasSubstr("model.path: is required"),
                                           HasSubstr("data.train_files: is required")));
   EXPECT_EQ(errors("list_on_top.yaml"), "job.yaml:1: expected a map of keys at the top, got a list");
-  EXPECT_THAT(errors("anchor_merge.yaml"), AllOf(HasSubstr("defaults: unknown key"), HasSubstr("begins with x-"), Not(HasSubstr("<<"))));
+  EXPECT_THAT(errors("anchor_merge.yaml"),
+              AllOf(HasSubstr("defaults: unknown key"), HasSubstr("begins with x-"), Not(HasSubstr("<<"))));
   EXPECT_THAT(errors("unicode.yaml"), AllOf(HasSubstr("run_name: unknown key"), HasSubstr("tags: unknown key")));
   EXPECT_THAT(errors("bom_crlf.yaml"), AllOf(HasSubstr("model.path: is required"), Not(HasSubstr("optim"))));
 }
 
 TEST(JobReaderTest, HelperMapsAndMergeKeys) {
   ASSERT_OK_AND_ASSIGN(const v1::JobSpec spec, Load(absl::StrCat("x-adam: &adam {lr: 1e-3, eps: 1e-6}\n", kMinimal,
-                                                                  "optim: {<<: *adam, lr: 2e-3}\n")));
+                                                                 "optim: {<<: *adam, lr: 2e-3}\n")));
   EXPECT_DOUBLE_EQ(spec.optim().lr(), 2e-3);
   EXPECT_DOUBLE_EQ(spec.optim().eps(), 1e-6);
 }
 
 TEST(JobReaderTest, FreeFormMapKeepsKeysAndTypes) {
-  ASSERT_OK_AND_ASSIGN(
-      const v1::JobSpec spec,
-      Load("model: {path: m, override_config: {größe: 大, n: 12, f: 1e-5, t: true, no: NO, q: '12', z: null, l: [1, {a: b}]}}\n"
-           "data: {train_files: t}\n"));
+  ASSERT_OK_AND_ASSIGN(const v1::JobSpec spec, Load("model: {path: m, override_config: {größe: 大, n: 12, f: 1e-5, t: "
+                                                    "true, no: NO, q: '12', z: null, l: [1, {a: b}]}}\n"
+                                                    "data: {train_files: t}\n"));
   const auto& fields = spec.model().override_config().fields();
   EXPECT_EQ(fields.at("größe").string_value(), "大");
   EXPECT_EQ(fields.at("n").number_value(), 12);
@@ -196,8 +200,9 @@ TEST(JobReaderTest, FreeFormMapKeepsKeysAndTypes) {
 
 TEST(JobReaderTest, TextKeysKeepTheirText) {
   for (const std::string value : {"on", "NO", "1e5", "007", "1.10", "12:30:45", "0x1F", "true"}) {
-    ASSERT_OK_AND_ASSIGN(const v1::JobSpec spec,
-                         Load(absl::StrCat("model: {path: m}\ndata:\n  train_files: t\n  system_prompt: ", value, "\n")));
+    ASSERT_OK_AND_ASSIGN(
+        const v1::JobSpec spec,
+        Load(absl::StrCat("model: {path: m}\ndata:\n  train_files: t\n  system_prompt: ", value, "\n")));
     EXPECT_EQ(spec.data().system_prompt(), value);
   }
   ASSERT_OK_AND_ASSIGN(const v1::JobSpec unset, Load("name: null\nmodel: {path: m}\ndata: {train_files: t}\n"));
@@ -222,7 +227,8 @@ TEST(JobReaderTest, RulesAcrossKeysHaveTheLineOfTheKeyToChange) {
 }
 
 TEST(JobReaderTest, SmallIntegersDoNotWrap) {
-  EXPECT_THAT(Errors(absl::StrCat(kMinimal, "trainer: {nnodes: 4294967297}\n")), HasSubstr("trainer.nnodes: must be at most 2147483647"));
+  EXPECT_THAT(Errors(absl::StrCat(kMinimal, "trainer: {nnodes: 4294967297}\n")),
+              HasSubstr("trainer.nnodes: must be at most 2147483647"));
 }
 
 // A file cut off anywhere is a job or a list of errors, never a crash (the sanitizer builds look closer).

@@ -29,7 +29,8 @@ absl::StatusOr<int64_t> Size(const nlohmann::json& config, const std::string& ke
   const auto found = config.find(key);
   if (found == config.end() || found->is_null()) return absl::InvalidArgumentError(absl::StrCat(key, " is missing"));
   // override_config travels as doubles: 12 may come as 12.0.
-  const bool whole = found->is_number_integer() || (found->is_number() && found->get<double>() == found->get<int64_t>());
+  const bool whole =
+      found->is_number_integer() || (found->is_number() && found->get<double>() == found->get<int64_t>());
   if (!whole || found->get<int64_t>() < 1 || found->get<int64_t>() > (int64_t{1} << 31)) {
     return absl::InvalidArgumentError(absl::StrCat(key, ": expected a whole number above 0, got ", found->dump()));
   }
@@ -47,9 +48,11 @@ absl::StatusOr<std::string> Architecture(const nlohmann::json& config) {
     return absl::InvalidArgumentError("architectures: expected a list with the name of the model class");
   }
   const std::string name = (*found)[0];
-  if (name != "LlamaForCausalLM" && name != "MistralForCausalLM" && name != "Qwen2ForCausalLM" && name != "Qwen3ForCausalLM") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "architectures: ", name, " is not supported (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)"));
+  if (name != "LlamaForCausalLM" && name != "MistralForCausalLM" && name != "Qwen2ForCausalLM" &&
+      name != "Qwen3ForCausalLM") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("architectures: ", name,
+                     " is not supported (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)"));
   }
   return name;
 }
@@ -80,7 +83,8 @@ absl::StatusOr<ModelFacts> FactsOf(const nlohmann::json& config) {
                                                    " does not divide by num_attention_heads ", facts.attention_heads));
   }
   facts.tied_embeddings = Truth(config, "tie_word_embeddings", false);
-  // The modelling code of `transformers` decides: Qwen2 always has the q, k and v bias and never the others, Mistral has none.
+  // The modelling code of `transformers` decides: Qwen2 always has the q, k and v bias and never the others, Mistral
+  // has none.
   const bool by_file = facts.architecture == "LlamaForCausalLM" || facts.architecture == "Qwen3ForCausalLM";
   facts.attention_output_bias = by_file && Truth(config, "attention_bias", false);
   facts.qkv_bias = facts.attention_output_bias || facts.architecture == "Qwen2ForCausalLM";
@@ -92,7 +96,8 @@ absl::StatusOr<ModelFacts> FactsOf(const nlohmann::json& config) {
 
 }  // namespace
 
-absl::StatusOr<ModelFacts> ParseModelFacts(const std::string& config_json, const google::protobuf::Struct& override_config) {
+absl::StatusOr<ModelFacts> ParseModelFacts(const std::string& config_json,
+                                           const google::protobuf::Struct& override_config) {
   nlohmann::json config = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) return absl::InvalidArgumentError("not a JSON object");
   std::string overrides;
@@ -105,7 +110,8 @@ absl::StatusOr<ModelFacts> ParseModelFacts(const std::string& config_json, const
 }
 
 absl::StatusOr<ModelFacts> ReadModelFacts(const v1::ModelSpec& model, FileSystem& file_system) {
-  const std::string path = JoinPath(model.hf_config_path().empty() ? model.path() : model.hf_config_path(), "config.json");
+  const std::string path =
+      JoinPath(model.hf_config_path().empty() ? model.path() : model.hf_config_path(), "config.json");
   ASSIGN_OR_RETURN(const std::string text, file_system.ReadFile(path));
   auto facts = ParseModelFacts(text, model.override_config());
   if (!facts.ok()) return Annotate(facts.status(), path);

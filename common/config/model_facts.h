@@ -27,9 +27,10 @@ struct ModelFacts {
   int64_t parameters = 0;  // a tied head counts once
 };
 
-// From the text of a config.json; `override_config` replaces its keys first. InvalidArgument, naming the key: not JSON, a
-// size missing or below 1, heads that do not divide, an architecture other than Llama, Mistral, Qwen2 and Qwen3.
-absl::StatusOr<ModelFacts> ParseModelFacts(const std::string& config_json, const google::protobuf::Struct& override_config = {});
+// From the text of a config.json; `override_config` replaces its keys first. InvalidArgument, naming the key: not JSON,
+// a size missing or below 1, heads that do not divide, an architecture other than Llama, Mistral, Qwen2 and Qwen3.
+absl::StatusOr<ModelFacts> ParseModelFacts(const std::string& config_json,
+                                           const google::protobuf::Struct& override_config = {});
 
 // The same for the folder that `model` names (hf_config_path, else path). Errors name the file.
 absl::StatusOr<ModelFacts> ReadModelFacts(const v1::ModelSpec& model, FileSystem& file_system);

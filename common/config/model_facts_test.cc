@@ -10,13 +10,18 @@ using ::sluice::testing::StatusIs;
 using ::testing::HasSubstr;
 
 constexpr char kSmolLm2[] = R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 576, "intermediate_size": 1536,
-  "num_attention_heads": 9, "num_hidden_layers": 30, "num_key_value_heads": 3, "tie_word_embeddings": true, "vocab_size": 49152})";
+  "num_attention_heads": 9, "num_hidden_layers": 30, "num_key_value_heads": 3, "tie_word_embeddings": true,
+  "vocab_size": 49152})";
 constexpr char kQwen2Half[] = R"({"architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "intermediate_size": 4864,
-  "num_attention_heads": 14, "num_hidden_layers": 24, "num_key_value_heads": 2, "tie_word_embeddings": true, "vocab_size": 151936})";
-constexpr char kQwen3Small[] = R"({"architectures": ["Qwen3ForCausalLM"], "hidden_size": 1024, "intermediate_size": 3072, "head_dim": 128,
-  "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8, "tie_word_embeddings": true, "vocab_size": 151936})";
+  "num_attention_heads": 14, "num_hidden_layers": 24, "num_key_value_heads": 2, "tie_word_embeddings": true,
+  "vocab_size": 151936})";
+constexpr char kQwen3Small[] =
+    R"({"architectures": ["Qwen3ForCausalLM"], "hidden_size": 1024, "intermediate_size": 3072, "head_dim": 128,
+  "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8, "tie_word_embeddings": true,
+  "vocab_size": 151936})";
 constexpr char kLlama3[] = R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
-  "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "tie_word_embeddings": false, "vocab_size": 128256})";
+  "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "tie_word_embeddings": false,
+  "vocab_size": 128256})";
 
 int64_t Parameters(const std::string& config) {
   const auto facts = ParseModelFacts(config);
@@ -49,7 +54,8 @@ TEST(ModelFactsTest, ErrorsNameTheKey) {
   text.replace(text.find("576"), 3, "575");
   EXPECT_THAT(error(text), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("hidden_size 575 does not divide")));
   text.replace(text.find("575"), 3, "\"x\"");
-  EXPECT_THAT(error(text), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("hidden_size: expected a whole number")));
+  EXPECT_THAT(error(text),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("hidden_size: expected a whole number")));
 }
 
 TEST(ModelFactsTest, ReadsTheFolder) {
@@ -60,7 +66,8 @@ TEST(ModelFactsTest, ReadsTheFolder) {
   ASSERT_OK_AND_ASSIGN(const ModelFacts facts, ReadModelFacts(model, PosixFileSystem()));
   EXPECT_EQ(facts.vocab_size, 49152);
   dir.Write("m/config.json", "{");
-  EXPECT_THAT(ReadModelFacts(model, PosixFileSystem()), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("m/config.json: not a JSON")));
+  EXPECT_THAT(ReadModelFacts(model, PosixFileSystem()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("m/config.json: not a JSON")));
 }
 
 }  // namespace

@@ -16,9 +16,9 @@ namespace {
 
 // Elements that one token slot keeps and needs, as engine/model/decoder_layer.h lists its buffers.
 struct SlotSizes {
-  int64_t per_layer = 0;  // kept from forward to backward in each layer, storage type
-  int64_t shared = 0;     // scratch, gradients and the last hidden states, storage type
-  int64_t statistics = 0; // fp32 in each layer: norms and attention
+  int64_t per_layer = 0;   // kept from forward to backward in each layer, storage type
+  int64_t shared = 0;      // scratch, gradients and the last hidden states, storage type
+  int64_t statistics = 0;  // fp32 in each layer: norms and attention
 };
 
 SlotSizes SizesOf(const ModelFacts& m, bool backward) {
@@ -50,7 +50,8 @@ std::vector<Plan::Memory> MemoryOf(const v1::JobSpec& spec, const ModelFacts& mo
   const SlotSizes sizes = SizesOf(model, trains);
   const int64_t layers = trains ? model.layers : 1;
   const int64_t per_slot = layers * (sizes.per_layer * storage + sizes.statistics * 4) + sizes.shared * storage;
-  memory.push_back({"activations", slots * per_slot, absl::StrCat(FormatCount(slots), " slots x ", FormatBytes(per_slot))});
+  memory.push_back(
+      {"activations", slots * per_slot, absl::StrCat(FormatCount(slots), " slots x ", FormatBytes(per_slot))});
   return memory;
 }
 

@@ -10,9 +10,11 @@ using Notes = std::vector<std::string>;
 
 void NotesOnEngine(const v1::JobSpec& spec, const Plan& plan, Notes* notes) {
   const v1::EngineSpec& engine = spec.engine();
-  if (engine.device() == "auto") notes->push_back("engine.device auto: cuda where the worker has a usable GPU, else cpu");
+  if (engine.device() == "auto")
+    notes->push_back("engine.device auto: cuda where the worker has a usable GPU, else cpu");
   if (engine.model_dtype() == "bf16") {
-    notes->push_back("engine.model_dtype bf16: weights and activations in bf16; gradients, moments and master weights in fp32");
+    notes->push_back(
+        "engine.model_dtype bf16: weights and activations in bf16; gradients, moments and master weights in fp32");
   } else {
     notes->push_back("engine.model_dtype fp32: everything in fp32; the weights are their own master copy");
   }
@@ -21,7 +23,8 @@ void NotesOnEngine(const v1::JobSpec& spec, const Plan& plan, Notes* notes) {
                                   " ranks holds the whole model; gradients are summed once a step"));
   }
   if (engine.forward_only()) {
-    notes->push_back("engine.forward_only: the optim section and trainer.save_freq do nothing; the weights never change");
+    notes->push_back(
+        "engine.forward_only: the optim section and trainer.save_freq do nothing; the weights never change");
   }
 }
 

@@ -59,8 +59,9 @@ TEST(PlanTest, NumbersOfAKnownDataSet) {
 }
 
 TEST(PlanTest, PackedMicroBatchesWinOverTheEstimate) {
-  ASSERT_OK_AND_ASSIGN(const Plan plan,
-                       MakePlan(Spec(), Model(), {.train_rows = 64, .train_tokens = 3000, .micro_batches_per_epoch = 20}));
+  ASSERT_OK_AND_ASSIGN(
+      const Plan plan,
+      MakePlan(Spec(), Model(), {.train_rows = 64, .train_tokens = 3000, .micro_batches_per_epoch = 20}));
   EXPECT_DOUBLE_EQ(*plan.expected_micro_batches, 2.5);
 }
 
@@ -69,8 +70,9 @@ TEST(PlanTest, CurvePointsAreTheRatesApplied) {
   std::vector<std::tuple<int64_t, std::string, double>> points;
   for (const auto& point : plan.curve) points.emplace_back(point.step, point.label, point.learning_rate);
   using Point = std::tuple<int64_t, std::string, double>;
-  EXPECT_THAT(points, ::testing::ElementsAre(Point{1, "first", 0.0}, Point{2, "1/4", 0.5}, Point{3, "end of warm-up", 1.0},
-                                             Point{4, "1/2", 1 - 1.0 / 6}, Point{6, "3/4", 0.5}, Point{8, "last", 1 - 5.0 / 6}));
+  EXPECT_THAT(points, ::testing::ElementsAre(Point{1, "first", 0.0}, Point{2, "1/4", 0.5},
+                                             Point{3, "end of warm-up", 1.0}, Point{4, "1/2", 1 - 1.0 / 6},
+                                             Point{6, "3/4", 0.5}, Point{8, "last", 1 - 5.0 / 6}));
 }
 
 TEST(PlanTest, UnknownDataLeavesNumbersOut) {
@@ -90,8 +92,8 @@ TEST(PlanTest, MemoryByPart) {
     for (const auto& part : plan->memory) bytes[part.part] = part.bytes;
     return bytes;
   };
-  // Query 8, key and value 4 each: 16 + 16 + 8 + 32 values and 4 statistics a layer; 32 + 16 shared and 16 + 16 + 8 + 16
-  // for the backward.
+  // Query 8, key and value 4 each: 16 + 16 + 8 + 32 values and 4 statistics a layer; 32 + 16 shared and 16 + 16 + 8 +
+  // 16 for the backward.
   const auto fp32 = parts({});
   EXPECT_EQ(fp32.at("weights"), 4000);
   EXPECT_EQ(fp32.at("gradients"), 4000);
@@ -108,24 +110,29 @@ TEST(PlanTest, MemoryByPart) {
 }
 
 TEST(PlanTest, NotesSayWhatDoesNothing) {
-  ASSERT_OK_AND_ASSIGN(const Plan plan,
-                       MakePlan(Spec({"optim.lr_warmup_steps_ratio=0.1", "optim.lr_wsd_decay_steps=3", "trainer.test_freq=5",
-                                      "trainer.total_training_steps=9", "engine.device=auto", "engine.dtype=bf16"}),
-                                Model(), {}));
-  EXPECT_THAT(plan.notes, AllOf(Contains(HasSubstr("lr_warmup_steps_ratio does nothing")), Contains(HasSubstr("lr_wsd_decay_steps does nothing")),
-                                Contains(HasSubstr("test_freq does nothing")), Contains(HasSubstr("total_epochs does nothing")),
-                                Contains(HasSubstr("engine.device auto")), Contains(HasSubstr("model_dtype bf16"))));
+  ASSERT_OK_AND_ASSIGN(const Plan plan, MakePlan(Spec({"optim.lr_warmup_steps_ratio=0.1", "optim.lr_wsd_decay_steps=3",
+                                                       "trainer.test_freq=5", "trainer.total_training_steps=9",
+                                                       "engine.device=auto", "engine.dtype=bf16"}),
+                                                 Model(), {}));
+  EXPECT_THAT(plan.notes,
+              AllOf(Contains(HasSubstr("lr_warmup_steps_ratio does nothing")),
+                    Contains(HasSubstr("lr_wsd_decay_steps does nothing")),
+                    Contains(HasSubstr("test_freq does nothing")), Contains(HasSubstr("total_epochs does nothing")),
+                    Contains(HasSubstr("engine.device auto")), Contains(HasSubstr("model_dtype bf16"))));
 }
 
 TEST(PlanTest, WarmupLongerThanTheRunIsAnError) {
-  EXPECT_THAT(MakePlan(Spec(), Model(), {.train_rows = 10}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("warm-up takes 2 steps")));
+  EXPECT_THAT(MakePlan(Spec(), Model(), {.train_rows = 10}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("warm-up takes 2 steps")));
 }
 
 TEST(PlanTest, TextAndJsonShowTheSameNumbers) {
   ASSERT_OK_AND_ASSIGN(const Plan plan, MakePlan(Spec(), Model(), {.train_rows = 64, .train_tokens = 3200}));
   const std::string text = FormatPlan(plan);
-  EXPECT_THAT(text, AllOf(HasSubstr("ranks                       2 (1 node(s) x 2)"), HasSubstr("tokens per step             800"),
-                          HasSubstr("micro-batches per step      2 expected, at most 4 (per rank)"), HasSubstr("  3         end of warm-up    1 ")));
+  EXPECT_THAT(text, AllOf(HasSubstr("ranks                       2 (1 node(s) x 2)"),
+                          HasSubstr("tokens per step             800"),
+                          HasSubstr("micro-batches per step      2 expected, at most 4 (per rank)"),
+                          HasSubstr("  3         end of warm-up    1 ")));
   const auto json = nlohmann::json::parse(PlanJson(plan));
   EXPECT_EQ(json["ranks"], 2);
   EXPECT_EQ(json["total_steps"], 8);

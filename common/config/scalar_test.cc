@@ -60,8 +60,8 @@ TEST(ScalarTest, ValuesByTheTypeOfTheKey) {
 }
 
 TEST(ScalarTest, EdgesOfNumbers) {
-  for (const char* bad : {"", "-", "+", ".", "1.2.3", "--1", "1e+", " 1", "1 ", "0x10", "1_0", "inf", "nan", "1e309", "-1e309",
-                          "1e-324"}) {
+  for (const char* bad : {"", "-", "+", ".", "1.2.3", "--1", "1e+", " 1", "1 ", "0x10", "1_0", "inf", "nan", "1e309",
+                          "-1e309", "1e-324"}) {
     EXPECT_FALSE(ParseNumber(bad).ok()) << bad;
     EXPECT_FALSE(ParseInteger(bad).ok()) << bad;
   }
@@ -73,10 +73,12 @@ TEST(ScalarTest, EdgesOfNumbers) {
 }
 
 TEST(ScalarTest, MessagesSayWhatIsWrong) {
-  EXPECT_THAT(ParseInteger("8.5"), StatusIs(absl::StatusCode::kInvalidArgument, "expected a whole number, got \"8.5\""));
+  EXPECT_THAT(ParseInteger("8.5"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "expected a whole number, got \"8.5\""));
   EXPECT_THAT(ParseInteger("9223372036854775808"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("64 bits")));
   EXPECT_THAT(ParseChoice("cosin", {"constant", "cosine"}),
-              StatusIs(absl::StatusCode::kInvalidArgument, "expected one of constant, cosine, got \"cosin\" (did you mean cosine?)"));
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "expected one of constant, cosine, got \"cosin\" (did you mean cosine?)"));
   EXPECT_EQ(Quoted("a\"b\n\x01"), "\"a\\\"b\\n\\x01\"");
 }
 

@@ -49,11 +49,16 @@ std::map<std::string, std::string> ReadComments() {
 
 Key::Type TypeOf(const FieldDescriptor* field) {
   switch (field->cpp_type()) {
-    case FieldDescriptor::CPPTYPE_STRING: return field->is_repeated() ? Key::Type::kTextList : Key::Type::kText;
-    case FieldDescriptor::CPPTYPE_DOUBLE: return field->is_repeated() ? Key::Type::kNumberList : Key::Type::kNumber;
-    case FieldDescriptor::CPPTYPE_BOOL: return Key::Type::kTruth;
-    case FieldDescriptor::CPPTYPE_MESSAGE: return Key::Type::kMap;
-    default: return Key::Type::kInteger;
+    case FieldDescriptor::CPPTYPE_STRING:
+      return field->is_repeated() ? Key::Type::kTextList : Key::Type::kText;
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return field->is_repeated() ? Key::Type::kNumberList : Key::Type::kNumber;
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return Key::Type::kTruth;
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return Key::Type::kMap;
+    default:
+      return Key::Type::kInteger;
   }
 }
 
@@ -137,9 +142,12 @@ std::string Schema::Suggestion(const std::string& parent_path, const std::string
   if (nearest && EditDistance(name, *nearest) <= 1) return absl::StrCat(" (did you mean ", *nearest, "?)");
   if (homes.size() == 1 && homes[0].empty()) return absl::StrCat(" (", name, " belongs at the top level)");
   if (!homes.empty()) {
-    return absl::StrCat(" (it belongs under ", absl::StrJoin(homes, " or ", [&](std::string* out, const std::string& home) {
-                          absl::StrAppend(out, home, ": as ", home, ".", name);
-                        }), ")");
+    return absl::StrCat(" (it belongs under ",
+                        absl::StrJoin(homes, " or ",
+                                      [&](std::string* out, const std::string& home) {
+                                        absl::StrAppend(out, home, ": as ", home, ".", name);
+                                      }),
+                        ")");
   }
   if (nearest) return absl::StrCat(" (did you mean ", *nearest, "?)");
   std::vector<std::string> names;
@@ -153,13 +161,20 @@ std::string Schema::Suggestion(const std::string& parent_path, const std::string
 std::string TypeName(const Key& key) {
   const bool path = key.options.path();
   switch (key.type) {
-    case Key::Type::kText: return path ? "path" : "text";
-    case Key::Type::kInteger: return "whole number";
-    case Key::Type::kNumber: return "number";
-    case Key::Type::kTruth: return "true or false";
-    case Key::Type::kTextList: return path ? "list of paths" : "list of texts";
-    case Key::Type::kNumberList: return "list of numbers";
-    case Key::Type::kMap: return "map";
+    case Key::Type::kText:
+      return path ? "path" : "text";
+    case Key::Type::kInteger:
+      return "whole number";
+    case Key::Type::kNumber:
+      return "number";
+    case Key::Type::kTruth:
+      return "true or false";
+    case Key::Type::kTextList:
+      return path ? "list of paths" : "list of texts";
+    case Key::Type::kNumberList:
+      return "list of numbers";
+    case Key::Type::kMap:
+      return "map";
   }
   return "text";
 }

@@ -40,7 +40,8 @@ TEST(SchemaTest, EveryDefaultIsAValidValue) {
       std::vector<ConfigError> errors;
       const auto node = ParseYaml(key.options.default_value(), key.path, &errors);
       ASSERT_TRUE(node.has_value()) << ToStatus(errors);
-      for (const ValueError& error : SetField(key, *node, expand, message)) ADD_FAILURE() << key.path << ": " << error.message;
+      for (const ValueError& error : SetField(key, *node, expand, message))
+        ADD_FAILURE() << key.path << ": " << error.message;
     }
   }
 }

@@ -72,7 +72,8 @@ void CheckKey(const Key& key, const Message& section, Errors* errors) {
       return CheckNumber(key, static_cast<double>(reflection->GetInt64(section, key.field)), key.path, errors);
     case FieldDescriptor::CPPTYPE_DOUBLE:
       return CheckNumber(key, reflection->GetDouble(section, key.field), key.path, errors);
-    default: return;
+    default:
+      return;
   }
 }
 
@@ -94,8 +95,11 @@ void CheckName(const v1::JobSpec& spec, Errors* errors) {
   const auto allowed = [](char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-'; };
   if (name.empty() || name.size() > kLongest || !absl::ascii_isalnum(name[0]) ||
       !std::all_of(name.begin(), name.end(), allowed)) {
-    Add(errors, "name", absl::StrCat(Quoted(name), " is not a job name: letters, digits, '.', '_' and '-', beginning with a "
-                                     "letter or digit, at most ", kLongest, " characters"));
+    Add(errors, "name",
+        absl::StrCat(Quoted(name),
+                     " is not a job name: letters, digits, '.', '_' and '-', beginning with a "
+                     "letter or digit, at most ",
+                     kLongest, " characters"));
   }
 }
 
@@ -114,8 +118,9 @@ void CheckWorld(const v1::JobSpec& spec, Errors* errors) {
   if (nodes < 1 || per_node < 1) return;
   if (spec.engine().has_dp_size() && spec.engine().dp_size() >= 1 && spec.engine().dp_size() != world) {
     Add(errors, "engine.dp_size",
-        absl::StrCat(spec.engine().dp_size(), " data-parallel ranks do not match the world size: trainer.nnodes ", nodes,
-                     " * trainer.n_gpus_per_node ", per_node, " = ", world, " (leave dp_size out, or make both equal)"),
+        absl::StrCat(spec.engine().dp_size(), " data-parallel ranks do not match the world size: trainer.nnodes ",
+                     nodes, " * trainer.n_gpus_per_node ", per_node, " = ", world,
+                     " (leave dp_size out, or make both equal)"),
         {"trainer.nnodes", "trainer.n_gpus_per_node"});
     return;  // which of the two the batch should divide by is not known
   }
@@ -123,15 +128,16 @@ void CheckWorld(const v1::JobSpec& spec, Errors* errors) {
   if (batch < 1 || batch % world == 0) return;
   const int64_t below = batch / world * world;
   Add(errors, "data.train_batch_size",
-      absl::StrCat(batch, " rows do not divide by ", world, " ranks (", batch, " = ", batch / world, " * ", world, " + ",
-                   batch % world, "); use ", below > 0 ? absl::StrCat(below, " or ") : "", below + world),
+      absl::StrCat(batch, " rows do not divide by ", world, " ranks (", batch, " = ", batch / world, " * ", world,
+                   " + ", batch % world, "); use ", below > 0 ? absl::StrCat(below, " or ") : "", below + world),
       {"trainer.nnodes", "trainer.n_gpus_per_node", "engine.dp_size"});
 }
 
 void CheckLengths(const v1::DataSpec& data, Errors* errors) {
   if (data.max_length() <= data.max_token_len_per_gpu()) return;
   Add(errors, "data.max_length",
-      absl::StrCat("a row of ", data.max_length(), " tokens does not fit into a micro-batch of data.max_token_len_per_gpu ",
+      absl::StrCat("a row of ", data.max_length(),
+                   " tokens does not fit into a micro-batch of data.max_token_len_per_gpu ",
                    data.max_token_len_per_gpu(), "; lower the first or raise the second"),
       {"data.max_token_len_per_gpu"});
 }
@@ -144,7 +150,8 @@ void CheckResume(const v1::TrainerSpec& trainer, Errors* errors) {
   }
   if (!by_path && !trainer.resume_from_path().empty()) {
     Add(errors, "trainer.resume_from_path",
-        absl::StrCat("has no effect with trainer.resume_mode ", trainer.resume_mode(), "; set resume_mode: resume_path"),
+        absl::StrCat("has no effect with trainer.resume_mode ", trainer.resume_mode(),
+                     "; set resume_mode: resume_path"),
         {"trainer.resume_mode"});
   }
 }
@@ -152,8 +159,8 @@ void CheckResume(const v1::TrainerSpec& trainer, Errors* errors) {
 void CheckSchedule(const v1::JobSpec& spec, const JobFacts& facts, Errors* errors) {
   const v1::OptimSpec& optim = spec.optim();
   if (optim.lr_scheduler_type() == "WSD" && optim.lr_wsd_decay_steps() < 1) {
-    return Add(errors, "optim.lr_wsd_decay_steps", "is needed by optim.lr_scheduler_type WSD: the steps of the final decay",
-               {"optim.lr_scheduler_type"});
+    return Add(errors, "optim.lr_wsd_decay_steps",
+               "is needed by optim.lr_scheduler_type WSD: the steps of the final decay", {"optim.lr_scheduler_type"});
   }
   std::optional<int64_t> total_steps;
   if (spec.trainer().has_total_training_steps()) {
@@ -217,7 +224,8 @@ std::vector<ConfigError> ValidateJobSpec(const v1::JobSpec& spec, const JobFacts
   Errors kept(errors.begin(), errors.begin() + static_cast<ptrdiff_t>(table_errors));
   for (size_t i = table_errors; i < errors.size(); ++i) {
     const auto& also = errors[i].also_involves;
-    if (!out_of_bounds(errors[i].path) && std::none_of(also.begin(), also.end(), out_of_bounds)) kept.push_back(errors[i]);
+    if (!out_of_bounds(errors[i].path) && std::none_of(also.begin(), also.end(), out_of_bounds))
+      kept.push_back(errors[i]);
   }
   return kept;
 }

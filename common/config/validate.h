@@ -1,7 +1,7 @@
 // What must hold between the keys of a job before anything starts. Pure: no file is looked at (file_checks.h does).
 //
-// The CLI judges with what it knows before submitting, the controller judges every specification again, whoever sent it,
-// and the engine once more when the rows are counted.
+// The CLI judges with what it knows before submitting, the controller judges every specification again, whoever sent
+// it, and the engine once more when the rows are counted.
 #pragma once
 
 #include <cstdint>

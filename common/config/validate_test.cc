@@ -38,7 +38,8 @@ TEST(ValidateTest, WorldSizeShowsTheArithmetic) {
               s.mutable_trainer()->set_nnodes(2);
               s.mutable_trainer()->set_n_gpus_per_node(3);
             }),
-            "engine.dp_size: 4 data-parallel ranks do not match the world size: trainer.nnodes 2 * trainer.n_gpus_per_node 3 = 6 "
+            "engine.dp_size: 4 data-parallel ranks do not match the world size: trainer.nnodes 2 * "
+            "trainer.n_gpus_per_node 3 = 6 "
             "(leave dp_size out, or make both equal)");
   EXPECT_THAT(Judge([](v1::JobSpec& s) {
                 s.mutable_engine()->set_dp_size(4);
@@ -56,7 +57,8 @@ TEST(ValidateTest, BatchDividesByTheRanks) {
 
 TEST(ValidateTest, LongestRowFitsIntoAMicroBatch) {
   EXPECT_EQ(Judge([](v1::JobSpec& s) { s.mutable_data()->set_max_length(8193); }),
-            "data.max_length: a row of 8193 tokens does not fit into a micro-batch of data.max_token_len_per_gpu 8192; lower the "
+            "data.max_length: a row of 8193 tokens does not fit into a micro-batch of data.max_token_len_per_gpu 8192; "
+            "lower the "
             "first or raise the second");
   EXPECT_THAT(Judge([](v1::JobSpec& s) { s.mutable_data()->set_max_length(8192); }), IsEmpty());
 }
@@ -96,8 +98,9 @@ TEST(ValidateTest, StableDecayNeedsItsLength) {
 }
 
 TEST(ValidateTest, ConstantWeightDecayHasOneValue) {
-  EXPECT_THAT(Judge([](v1::JobSpec& s) { s.mutable_optim()->set_end_weight_decay(0.5); }),
-              HasSubstr("optim.wd_incr_style: constant, but start_weight_decay (0.01) and end_weight_decay (0.5) differ"));
+  EXPECT_THAT(
+      Judge([](v1::JobSpec& s) { s.mutable_optim()->set_end_weight_decay(0.5); }),
+      HasSubstr("optim.wd_incr_style: constant, but start_weight_decay (0.01) and end_weight_decay (0.5) differ"));
 }
 
 TEST(ValidateTest, NamesFrequenciesRowsAndContents) {
@@ -109,9 +112,11 @@ TEST(ValidateTest, NamesFrequenciesRowsAndContents) {
     s.mutable_checkpoint()->add_save_contents("model");
     s.mutable_engine()->set_forward_only(true);
   });
-  EXPECT_THAT(errors, AllOf(HasSubstr("name: \"a b\" is not a job name"), HasSubstr("trainer.save_freq: expected a number of steps"),
+  EXPECT_THAT(errors, AllOf(HasSubstr("name: \"a b\" is not a job name"),
+                            HasSubstr("trainer.save_freq: expected a number of steps"),
                             HasSubstr("trainer.test_freq: expected"), HasSubstr("data.train_max_samples: 0 rows"),
-                            HasSubstr("checkpoint.save_contents: model is listed twice"), HasSubstr("engine.forward_only: only evaluates")));
+                            HasSubstr("checkpoint.save_contents: model is listed twice"),
+                            HasSubstr("engine.forward_only: only evaluates")));
   EXPECT_THAT(Judge([](v1::JobSpec&) {}, {.train_rows = 0}), HasSubstr("data.train_files: hold no row"));
   EXPECT_THAT(Judge([](v1::JobSpec& s) { s.set_name(std::string(64, 'a')); }), HasSubstr("at most 63"));
   EXPECT_THAT(Judge([](v1::JobSpec& s) { s.set_name("../etc"); }), HasSubstr("is not a job name"));
@@ -119,9 +124,12 @@ TEST(ValidateTest, NamesFrequenciesRowsAndContents) {
 
 TEST(ValidateTest, SpecificationsThatNoReaderHasSeen) {
   const std::string errors(ToStatus(ValidateJobSpec(v1::JobSpec())).message());
-  EXPECT_THAT(errors, AllOf(HasSubstr("model.path: is required"), HasSubstr("recipe: expected one of sft, pretrain, got \"\""),
-                            HasSubstr("optim.betas: has 0 elements"), HasSubstr("data.train_batch_size: must be at least 1, is 0")));
-  EXPECT_THAT(Judge([](v1::JobSpec& s) { s.mutable_optim()->set_betas(1, 1.0); }), "optim.betas[1]: must be below 1, is 1");
+  EXPECT_THAT(
+      errors,
+      AllOf(HasSubstr("model.path: is required"), HasSubstr("recipe: expected one of sft, pretrain, got \"\""),
+            HasSubstr("optim.betas: has 0 elements"), HasSubstr("data.train_batch_size: must be at least 1, is 0")));
+  EXPECT_THAT(Judge([](v1::JobSpec& s) { s.mutable_optim()->set_betas(1, 1.0); }),
+              "optim.betas[1]: must be below 1, is 1");
   EXPECT_THAT(Judge([](v1::JobSpec& s) { s.mutable_trainer()->set_n_gpus_per_node(0); }),
               "trainer.n_gpus_per_node: must be at least 1, is 0");
 }

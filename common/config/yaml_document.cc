@@ -242,17 +242,23 @@ int LineOf(const std::string& text, size_t offset) {
 // Checks that need no parser. Returns the first problem.
 std::optional<ConfigError> CheckBytes(const std::string& text, const std::string& source, const YamlLimits& limits) {
   if (text.size() > limits.bytes) {
-    return ConfigError{source, 0, "", absl::StrCat(text.size(), " bytes are more than the limit of ", limits.bytes), {}};
+    return ConfigError{
+        source, 0, "", absl::StrCat(text.size(), " bytes are more than the limit of ", limits.bytes), {}};
   }
   if (const size_t bad = FirstBadUtf8(text); bad != std::string::npos) {
     return ConfigError{source, LineOf(text, bad), "", absl::StrCat("not UTF-8 at byte ", bad), {}};
   }
-  const auto is_control = [](unsigned char c) { return (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f; };
+  const auto is_control = [](unsigned char c) {
+    return (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
+  };
   const auto control = std::find_if(text.begin(), text.end(), is_control);
   if (control == text.end()) return std::nullopt;
   const size_t offset = static_cast<size_t>(control - text.begin());
-  return ConfigError{source, LineOf(text, offset), "",
-                     absl::StrCat("control character ", Quoted(std::string(1, *control)), " at byte ", offset), {}};
+  return ConfigError{source,
+                     LineOf(text, offset),
+                     "",
+                     absl::StrCat("control character ", Quoted(std::string(1, *control)), " at byte ", offset),
+                     {}};
 }
 
 std::string Normalised(std::string text) {
@@ -289,7 +295,9 @@ std::optional<YamlNode> ParseYaml(const std::string& text, const std::string& so
     if (!builder.stopped()) {
       const int line = exception.mark.line + 1;
       const bool tab = line >= 1 && line <= static_cast<int>(lines.size()) && HasTabInIndentation(lines[line - 1]);
-      errors->push_back({source, line, "",
+      errors->push_back({source,
+                         line,
+                         "",
                          tab ? "a tab in the indentation (YAML indents with spaces)"
                              : absl::StrCat("not valid YAML: ", exception.msg),
                          {}});
@@ -301,10 +309,14 @@ std::optional<YamlNode> ParseYaml(const std::string& text, const std::string& so
 
 std::string KindName(YamlNode::Kind kind) {
   switch (kind) {
-    case YamlNode::Kind::kNull: return "nothing";
-    case YamlNode::Kind::kScalar: return "a single value";
-    case YamlNode::Kind::kList: return "a list";
-    case YamlNode::Kind::kMap: return "a map";
+    case YamlNode::Kind::kNull:
+      return "nothing";
+    case YamlNode::Kind::kScalar:
+      return "a single value";
+    case YamlNode::Kind::kList:
+      return "a list";
+    case YamlNode::Kind::kMap:
+      return "a map";
   }
   return "nothing";
 }

@@ -2,9 +2,9 @@
 // (common/config/scalar.h).
 //
 // Strict where silence would hide a mistake: a key given twice, a second document, a key that is not a text, a tag, a
-// tab in the indentation, bytes that are not UTF-8 are errors. Aliases and merge keys (`<<: *a`, `<<: [*a, *b]`; a key of
-// the map itself wins over a merged one, an earlier merged map over a later one) are resolved by copying; limits on bytes,
-// nodes and depth bound the work whatever the text.
+// tab in the indentation, bytes that are not UTF-8 are errors. Aliases and merge keys (`<<: *a`, `<<: [*a, *b]`; a key
+// of the map itself wins over a merged one, an earlier merged map over a later one) are resolved by copying; limits on
+// bytes, nodes and depth bound the work whatever the text.
 #pragma once
 
 #include <optional>
@@ -39,8 +39,8 @@ struct YamlLimits {
   int depth = 32;
 };
 
-// The single document of `text`: a null node for an empty one. nullopt iff errors were appended; `source` names the text
-// in them. A byte-order mark and CRLF line ends are accepted.
+// The single document of `text`: a null node for an empty one. nullopt iff errors were appended; `source` names the
+// text in them. A byte-order mark and CRLF line ends are accepted.
 std::optional<YamlNode> ParseYaml(const std::string& text, const std::string& source, std::vector<ConfigError>* errors,
                                   const YamlLimits& limits = {});
 

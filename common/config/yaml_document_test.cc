@@ -34,8 +34,11 @@ std::string Errors(const std::string& text, const YamlLimits& limits = {}) {
 nlohmann::json ToJson(const YamlNode& node) {
   nlohmann::json json;
   switch (node.kind) {
-    case YamlNode::Kind::kNull: break;
-    case YamlNode::Kind::kScalar: json = node.text; break;
+    case YamlNode::Kind::kNull:
+      break;
+    case YamlNode::Kind::kScalar:
+      json = node.text;
+      break;
     case YamlNode::Kind::kList:
       json = nlohmann::json::array();
       for (const YamlNode& item : node.items) json.push_back(ToJson(item));
@@ -74,12 +77,14 @@ TEST(YamlDocumentTest, DocumentsWithAnError) {
   EXPECT_EQ(Errors(ReadDocument("duplicate_other_spelling.yaml")),
             "f.yaml:3: optim.lr: the key is given twice (lines 2 and 3); which one is meant?");
   EXPECT_EQ(Errors(ReadDocument("tab.yaml")), "f.yaml:2: optim: a tab in the indentation (YAML indents with spaces)");
-  EXPECT_EQ(Errors(ReadDocument("two_documents.yaml")), "f.yaml:2: a second document begins here; a job file holds one");
+  EXPECT_EQ(Errors(ReadDocument("two_documents.yaml")),
+            "f.yaml:2: a second document begins here; a job file holds one");
   EXPECT_EQ(Errors(ReadDocument("bad_utf8.yaml")), "f.yaml:1: not UTF-8 at byte 13");
   EXPECT_EQ(Errors(ReadDocument("self_alias.yaml")), "f.yaml:2: a.b: an alias inside the value that it stands for");
   EXPECT_EQ(Errors(ReadDocument("key_is_map.yaml")), "f.yaml:1: a key must be a text, this one is a map");
   EXPECT_THAT(Errors(ReadDocument("deep.yaml")), HasSubstr("nested more than 32 levels deep"));
-  EXPECT_THAT(Errors(ReadDocument("aliases.yaml")), AllOf(HasSubstr("f.yaml:5: e["), HasSubstr("more than 100000 values")));
+  EXPECT_THAT(Errors(ReadDocument("aliases.yaml")),
+              AllOf(HasSubstr("f.yaml:5: e["), HasSubstr("more than 100000 values")));
 }
 
 TEST(YamlDocumentTest, ErrorsOfItsOwnKind) {

@@ -55,19 +55,25 @@ std::string FreeFormText(const std::string& text) {
 
 std::string FreeForm(const google::protobuf::Value& value) {
   switch (value.kind_case()) {
-    case google::protobuf::Value::kBoolValue: return value.bool_value() ? "true" : "false";
-    case google::protobuf::Value::kNumberValue: return FormatNumber(value.number_value());
-    case google::protobuf::Value::kStringValue: return FreeFormText(value.string_value());
+    case google::protobuf::Value::kBoolValue:
+      return value.bool_value() ? "true" : "false";
+    case google::protobuf::Value::kNumberValue:
+      return FormatNumber(value.number_value());
+    case google::protobuf::Value::kStringValue:
+      return FreeFormText(value.string_value());
     case google::protobuf::Value::kListValue:
-      return absl::StrCat("[", absl::StrJoin(value.list_value().values(), ", ", [](std::string* out, const auto& item) {
-                            absl::StrAppend(out, FreeForm(item));
-                          }), "]");
+      return absl::StrCat(
+          "[",
+          absl::StrJoin(value.list_value().values(), ", ",
+                        [](std::string* out, const auto& item) { absl::StrAppend(out, FreeForm(item)); }),
+          "]");
     case google::protobuf::Value::kStructValue: {
       std::map<std::string, std::string> fields;  // ordered, so that the text is stable
       for (const auto& [key, field] : value.struct_value().fields()) fields[Scalar(key)] = FreeForm(field);
       return absl::StrCat("{", absl::StrJoin(fields, ", ", absl::PairFormatter(": ")), "}");
     }
-    default: return "null";
+    default:
+      return "null";
   }
 }
 
@@ -81,18 +87,24 @@ std::string Value(const Key& key, const Message& section) {
   if (key.field->is_repeated()) {
     std::vector<std::string> elements;
     for (int i = 0; i < reflection->FieldSize(section, key.field); ++i) {
-      elements.push_back(key.type == Key::Type::kTextList ? YamlText(reflection->GetRepeatedString(section, key.field, i))
-                                                          : FormatNumber(reflection->GetRepeatedDouble(section, key.field, i)));
+      elements.push_back(key.type == Key::Type::kTextList
+                             ? YamlText(reflection->GetRepeatedString(section, key.field, i))
+                             : FormatNumber(reflection->GetRepeatedDouble(section, key.field, i)));
     }
     return absl::StrCat("[", absl::StrJoin(elements, ", "), "]");
   }
   if (key.nullable() && !reflection->HasField(section, key.field)) return "null";
   switch (key.field->cpp_type()) {
-    case FieldDescriptor::CPPTYPE_INT32: return absl::StrCat(reflection->GetInt32(section, key.field));
-    case FieldDescriptor::CPPTYPE_INT64: return absl::StrCat(reflection->GetInt64(section, key.field));
-    case FieldDescriptor::CPPTYPE_DOUBLE: return FormatNumber(reflection->GetDouble(section, key.field));
-    case FieldDescriptor::CPPTYPE_BOOL: return reflection->GetBool(section, key.field) ? "true" : "false";
-    default: return YamlText(reflection->GetString(section, key.field));
+    case FieldDescriptor::CPPTYPE_INT32:
+      return absl::StrCat(reflection->GetInt32(section, key.field));
+    case FieldDescriptor::CPPTYPE_INT64:
+      return absl::StrCat(reflection->GetInt64(section, key.field));
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return FormatNumber(reflection->GetDouble(section, key.field));
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return reflection->GetBool(section, key.field) ? "true" : "false";
+    default:
+      return YamlText(reflection->GetString(section, key.field));
   }
 }
 

@@ -14,10 +14,14 @@ double HalfCosine(double r) { return 0.5 * (1 + std::cos(std::numbers::pi * r));
 
 double StableDecayFactor(StableDecayStyle style, double x) {
   switch (style) {
-    case StableDecayStyle::kLinear: return 1 - x;
-    case StableDecayStyle::kCosine: return HalfCosine(x);
-    case StableDecayStyle::kExponential: return 2 * std::pow(0.5, x) - 1;
-    case StableDecayStyle::kMinusSqrt: return 1 - std::sqrt(x);
+    case StableDecayStyle::kLinear:
+      return 1 - x;
+    case StableDecayStyle::kCosine:
+      return HalfCosine(x);
+    case StableDecayStyle::kExponential:
+      return 2 * std::pow(0.5, x) - 1;
+    case StableDecayStyle::kMinusSqrt:
+      return 1 - std::sqrt(x);
   }
   return 1;
 }
@@ -27,12 +31,15 @@ bool IsRatio(double value) { return value >= 0 && value <= 1; }
 bool IsNonNegative(double value) { return value >= 0 && std::isfinite(value); }
 
 absl::Status CheckValues(const ScheduleOptions& options) {
-  if (!IsNonNegative(options.lr)) return absl::InvalidArgumentError(absl::StrCat("optim.lr: must be at least 0, is ", options.lr));
+  if (!IsNonNegative(options.lr))
+    return absl::InvalidArgumentError(absl::StrCat("optim.lr: must be at least 0, is ", options.lr));
   if (!IsRatio(options.init_lr_ratio)) {
-    return absl::InvalidArgumentError(absl::StrCat("optim.init_lr_ratio: must be between 0 and 1, is ", options.init_lr_ratio));
+    return absl::InvalidArgumentError(
+        absl::StrCat("optim.init_lr_ratio: must be between 0 and 1, is ", options.init_lr_ratio));
   }
   if (!IsRatio(options.min_lr_ratio)) {
-    return absl::InvalidArgumentError(absl::StrCat("optim.min_lr_ratio: must be between 0 and 1, is ", options.min_lr_ratio));
+    return absl::InvalidArgumentError(
+        absl::StrCat("optim.min_lr_ratio: must be between 0 and 1, is ", options.min_lr_ratio));
   }
   if (!IsRatio(options.warmup_ratio)) {
     return absl::InvalidArgumentError(
@@ -41,7 +48,8 @@ absl::Status CheckValues(const ScheduleOptions& options) {
   if (!IsNonNegative(options.start_weight_decay) || !IsNonNegative(options.end_weight_decay)) {
     return absl::InvalidArgumentError("optim.weight_decay: must be at least 0");
   }
-  if (options.weight_decay_style == WeightDecayStyle::kConstant && options.start_weight_decay != options.end_weight_decay) {
+  if (options.weight_decay_style == WeightDecayStyle::kConstant &&
+      options.start_weight_decay != options.end_weight_decay) {
     return absl::InvalidArgumentError(absl::StrCat("optim.wd_incr_style: constant, but start_weight_decay (",
                                                    options.start_weight_decay, ") and end_weight_decay (",
                                                    options.end_weight_decay, ") differ; use linear or cosine"));
@@ -73,15 +81,16 @@ absl::StatusOr<Schedule> Schedule::Create(const ScheduleOptions& options, int64_
   }
   if (options.style == DecayStyle::kWarmupStableDecay &&
       (options.decay_steps < 1 || options.decay_steps > total_steps - warmup)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("optim.lr_wsd_decay_steps: WSD needs between 1 and ", total_steps - warmup, " decay steps (", total_steps,
-                     " in all - ", warmup, " of warm-up), got ", options.decay_steps));
+    return absl::InvalidArgumentError(absl::StrCat("optim.lr_wsd_decay_steps: WSD needs between 1 and ",
+                                                   total_steps - warmup, " decay steps (", total_steps, " in all - ",
+                                                   warmup, " of warm-up), got ", options.decay_steps));
   }
   return Schedule(options, total_steps);
 }
 
 double Schedule::DecayFactor(int64_t updates_done) const {
-  const double r = static_cast<double>(updates_done - warmup_steps_) / static_cast<double>(total_steps_ - warmup_steps_);
+  const double r =
+      static_cast<double>(updates_done - warmup_steps_) / static_cast<double>(total_steps_ - warmup_steps_);
   if (options_.style == DecayStyle::kLinear) return 1 - r;
   if (options_.style == DecayStyle::kCosine) return HalfCosine(r);
   const int64_t decayed = updates_done - (total_steps_ - options_.decay_steps);

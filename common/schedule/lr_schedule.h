@@ -12,7 +12,8 @@
 //             linear 1 - x, cosine (1 + cos(pi x)) / 2, exponential 2 * 0.5^x - 1, minus_sqrt 1 - sqrt(x)
 // and the weight decay, with r = n / T (its end value where n > T):
 //   constant  weight_decay     linear  s + (e - s) r     cosine  s + (e - s) (1 + cos(pi (1 - r))) / 2
-// This is the OptimizerParamScheduler of Megatron and NeMo Automodel, so runs move here without a change of their curve.
+// This is the OptimizerParamScheduler of Megatron and NeMo Automodel, so runs move here without a change of their
+// curve.
 //
 // What is reported as an update's rate is the rate that was applied to it: f(k - 1), not the next one.
 #pragma once
@@ -47,8 +48,8 @@ int64_t WarmupSteps(const ScheduleOptions& options, int64_t total_steps);
 class Schedule {
  public:
   // InvalidArgument, naming the configuration key: no steps at all, a warm-up that is not shorter than the run, a WSD
-  // decay that is missing or longer than what follows the warm-up, a ratio outside [0, 1], a negative rate or decay, or a
-  // constant weight decay whose ends differ.
+  // decay that is missing or longer than what follows the warm-up, a ratio outside [0, 1], a negative rate or decay, or
+  // a constant weight decay whose ends differ.
   static absl::StatusOr<Schedule> Create(const ScheduleOptions& options, int64_t total_steps);
 
   // REQUIRES: step >= 1, the number of the update (the first is 1). Steps past the end keep the final value.

@@ -60,9 +60,11 @@ TEST(ScheduleTest, LimitsOfTheGoldenCases) {
     return Schedule::Create(OptionsOf(limits.at(name)), limits.at(name).at("T"));
   };
   for (const std::string name : {"warmup_equals_total", "warmup_longer_than_total"}) {
-    EXPECT_THAT(create(name), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("optim.lr_warmup_steps: warm-up")));
+    EXPECT_THAT(create(name),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("optim.lr_warmup_steps: warm-up")));
   }
-  EXPECT_THAT(create("ratio_one"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("lr_warmup_steps_ratio: warm-up")));
+  EXPECT_THAT(create("ratio_one"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("lr_warmup_steps_ratio: warm-up")));
   EXPECT_THAT(create("no_updates"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no update")));
   ASSERT_OK_AND_ASSIGN(const Schedule by_ratio, create("ratio_and_steps"));
   EXPECT_EQ(by_ratio.warmup_steps(), 2);
@@ -131,9 +133,12 @@ TEST(ScheduleTest, NamesTheValueThatIsOutOfRange) {
     return Schedule::Create(options, 10).status();
   };
   EXPECT_THAT(error([](auto* o) { o->lr = -1; }), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("optim.lr:")));
-  EXPECT_THAT(error([](auto* o) { o->lr = std::nan(""); }), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("optim.lr:")));
-  EXPECT_THAT(error([](auto* o) { o->init_lr_ratio = 1.5; }), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("init_lr_ratio")));
-  EXPECT_THAT(error([](auto* o) { o->min_lr_ratio = -0.1; }), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("min_lr_ratio")));
+  EXPECT_THAT(error([](auto* o) { o->lr = std::nan(""); }),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("optim.lr:")));
+  EXPECT_THAT(error([](auto* o) { o->init_lr_ratio = 1.5; }),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("init_lr_ratio")));
+  EXPECT_THAT(error([](auto* o) { o->min_lr_ratio = -0.1; }),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("min_lr_ratio")));
 }
 
 }  // namespace

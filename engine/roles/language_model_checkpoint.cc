@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/build_info.h"
+#include "common/failpoint.h"
 #include "common/file_system.h"
 #include "common/logging.h"
 #include "common/status.h"
@@ -106,6 +107,7 @@ absl::StatusOr<v1::CheckpointResult> LanguageModelRole::SaveCheckpoint(const v1:
     saved = [&]() -> absl::Status {
       ASSIGN_OR_RETURN(PendingCheckpoint pending, store.Begin(op.step()));
       const absl::Status written = WriteCheckpointFiles(&pending);
+      Failpoint("engine.checkpoint_before_commit");
       const std::string metadata = nlohmann::json({{"sluice_version", BuildVersion()}, {"recipe", spec_.recipe()}}).dump();
       absl::StatusOr<CommitResult> committed =
           written.ok() ? pending.Commit(pending.entries(), communicator_->world_size(), metadata) : written;
@@ -114,6 +116,7 @@ absl::StatusOr<v1::CheckpointResult> LanguageModelRole::SaveCheckpoint(const v1:
         if (const absl::Status aborted = pending.Abort(); !aborted.ok()) LoggerFor("engine").Warning(std::string(aborted.message()));
         return committed.status();
       }
+      Failpoint("engine.checkpoint_after_commit");
       if (!committed->retention.ok()) {
         LoggerFor("engine").Warning(absl::StrCat("an old checkpoint could not be deleted: ", committed->retention.message()));
       }

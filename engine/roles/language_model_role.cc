@@ -1,8 +1,5 @@
 #include "engine/roles/language_model_role.h"
 
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,7 +11,6 @@
 #include "common/status_macros.h"
 #include "engine/checkpoint/checkpoint_listing.h"
 #include "engine/checkpoint/model_folder.h"
-#include "engine/data/chat_row_encoder.h"
 #include "engine/model/load_parameters.h"
 #include "engine/roles/job_options.h"
 
@@ -23,14 +19,6 @@ namespace {
 
 void Warn(const std::vector<std::string>& warnings) {
   for (const std::string& warning : warnings) LoggerFor("engine").Warning(warning);
-}
-
-// model.custom_chat_template is a template, or the path of a file that holds one.
-absl::StatusOr<std::string> CustomTemplate(const std::string& text_or_path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(text_or_path, error)) return text_or_path;
-  ASSIGN_OR_RETURN(std::string text, PosixFileSystem().ReadFile(text_or_path));
-  return text;
 }
 
 }  // namespace
@@ -72,27 +60,11 @@ absl::Status LanguageModelRole::Connect(const v1::InitializeOp& op) {
   return absl::OkStatus();
 }
 
-absl::Status LanguageModelRole::OpenTokenizer() {
-  const std::filesystem::path folder = TokenizerFolder(spec_.model());
-  ASSIGN_OR_RETURN(tokenizer_, Tokenizer::Load(folder / "tokenizer.json"));
-  ASSIGN_OR_RETURN(template_source_, LoadHuggingFaceTemplate(folder));
-  std::optional<std::string> source = template_source_.source;
-  if (!spec_.model().custom_chat_template().empty()) {
-    ASSIGN_OR_RETURN(source, CustomTemplate(spec_.model().custom_chat_template()));
-  }
-  if (source.has_value()) {
-    auto compiled = ChatTemplate::Compile(*source);
-    RETURN_IF_ERROR(Annotate(compiled.status(), spec_.model().custom_chat_template().empty() ? folder.string() : "model.custom_chat_template"));
-    chat_template_ = *std::move(compiled);
-  }
-  return absl::OkStatus();
-}
-
 absl::Status LanguageModelRole::OpenModel() {
   ASSIGN_OR_RETURN(const std::string overrides, OverrideJson(spec_.model()));
   auto config = LoadModelConfig(ConfigFolder(spec_.model()), overrides);
   RETURN_IF_ERROR(Annotate(config.status(), "model"));
-  RETURN_IF_ERROR(Annotate(CheckVocabularySize(*config, tokenizer_->vocab_size()), "model.path"));
+  RETURN_IF_ERROR(Annotate(CheckVocabularySize(*config, encoder_->tokenizer().vocab_size()), "model.path"));
   ParametersOptions options;
   options.dtype = DTypeOf(spec_.engine());
   options.device = device_;
@@ -116,15 +88,11 @@ absl::Status LanguageModelRole::OpenModel() {
 }
 
 absl::Status LanguageModelRole::OpenData() {
-  ChatRowEncoderOptions encoder_options;
-  encoder_options.score_all = spec_.data().loss_on() == "all";
-  ASSIGN_OR_RETURN(const std::unique_ptr<const RowEncoder> encoder,
-                   MakeChatRowEncoder(tokenizer_.get(), chat_template_.get(), template_source_, encoder_options));
   ASSIGN_OR_RETURN(DatasetOptions train_options, TrainDatasetOptions(spec_));
-  ASSIGN_OR_RETURN(train_, Dataset::Open(train_options, *encoder, PosixFileSystem()));
+  ASSIGN_OR_RETURN(train_, Dataset::Open(train_options, *encoder_, PosixFileSystem()));
   if (!spec_.data().val_files().empty()) {
     ASSIGN_OR_RETURN(DatasetOptions validation_options, ValidationDatasetOptions(spec_));
-    ASSIGN_OR_RETURN(validation_, Dataset::Open(validation_options, *encoder, PosixFileSystem()));
+    ASSIGN_OR_RETURN(validation_, Dataset::Open(validation_options, *encoder_, PosixFileSystem()));
   }
   return absl::OkStatus();
 }
@@ -144,7 +112,8 @@ absl::StatusOr<v1::InitializeResult> LanguageModelRole::Initialize(const v1::Ini
   const bool with_data = op.scope() != v1::INITIALIZE_SCOPE_MODEL;
   const bool for_training = with_model && with_data;
   const absl::Status opened = [&]() -> absl::Status {
-    RETURN_IF_ERROR(OpenTokenizer());
+    ASSIGN_OR_RETURN(const LossOn loss_on, ParseLossOn(spec_.data().loss_on()));
+    ASSIGN_OR_RETURN(encoder_, ChatRowEncoder::Load(TokenizerFolder(spec_.model()), spec_.model().custom_chat_template(), loss_on));
     // Data first: it is quick to find wrong, a model is slow to load.
     if (with_data) RETURN_IF_ERROR(OpenData());
     if (with_model) RETURN_IF_ERROR(OpenModel());

@@ -11,19 +11,18 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "common/schedule/lr_schedule.h"
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/training_state.h"
 #include "engine/comm/communicator.h"
+#include "engine/data/chat_row_encoder.h"
 #include "engine/data/dataset.h"
 #include "engine/model/causal_lm.h"
 #include "engine/model/parameters.h"
 #include "engine/optim/adamw_optimizer.h"
 #include "engine/roles/metrics_log.h"
 #include "engine/roles/role.h"
-#include "engine/template/chat_template.h"
-#include "engine/template/huggingface_template.h"
-#include "engine/tokenizer/tokenizer.h"
 
 namespace sluice::engine {
 
@@ -59,7 +58,6 @@ class LanguageModelRole : public Role {
 
   // Initialisation, in this order. Those before the first collective only touch this rank.
   absl::Status Connect(const v1::InitializeOp& op);
-  absl::Status OpenTokenizer();
   absl::Status OpenModel();
   absl::Status OpenData();
   absl::Status MakeTrainer();
@@ -90,9 +88,7 @@ class LanguageModelRole : public Role {
   std::shared_ptr<Communicator> communicator_;
   mutable absl::Mutex communicator_mutex_;  // guards the pointer: collective_state comes from other threads
 
-  std::unique_ptr<const Tokenizer> tokenizer_;
-  HuggingFaceTemplate template_source_;
-  std::unique_ptr<const ChatTemplate> chat_template_;  // null: the model has none
+  std::unique_ptr<ChatRowEncoder> encoder_;  // tokenizer and chat template
   std::unique_ptr<Parameters> parameters_;
   std::unique_ptr<CausalLm> model_;
   std::unique_ptr<Dataset> train_;

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/failpoint.h"
 #include "common/grpc_status.h"
 #include "common/logging.h"
 #include "common/status_macros.h"
@@ -66,6 +68,7 @@ absl::StatusOr<LanguageModelRole::StepTotals> LanguageModelRole::RunStep(int64_t
   for (const MicroBatch& batch : totals.batches.micro_batches) {
     ASSIGN_OR_RETURN(const LossSum loss, forward_only ? model_->Forward(batch) : model_->ForwardBackward(batch, loss_scale));
     totals.loss += loss;
+    Failpoint("engine.micro_batch");
   }
   totals.sum_of_squared_lengths = SumOfSquaredLengths(totals.batches);
   return totals;
@@ -230,7 +233,7 @@ absl::StatusOr<v1::LrSchedulerStepResult> LanguageModelRole::LrSchedulerStep(con
 absl::StatusOr<v1::GenerateResult> LanguageModelRole::Generate(const v1::GenerateOp& op) {
   RETURN_IF_ERROR(RequireModel());
   if (op.max_new_tokens() < 1) return absl::InvalidArgumentError("max_new_tokens must be at least 1");
-  if (op.apply_chat_template() && chat_template_ == nullptr) {
+  if (op.apply_chat_template() && encoder_->chat_template() == nullptr) {
     return absl::InvalidArgumentError("the model folder has no chat template; give the prompt as plain text (--raw)");
   }
   std::vector<std::vector<int32_t>> prompts;
@@ -242,12 +245,12 @@ absl::StatusOr<v1::GenerateResult> LanguageModelRole::Generate(const v1::Generat
           {jinja::Value::DictOf({{"role", jinja::Value::String("user")}, {"content", jinja::Value::String(prompt)}})});
       RenderOptions render;
       render.add_generation_prompt = true;
-      render.special_tokens = template_source_.special_tokens;
-      ASSIGN_OR_RETURN(const RenderedChat chat, chat_template_->Render(messages, render));
+      render.special_tokens = encoder_->special_tokens();
+      ASSIGN_OR_RETURN(const RenderedChat chat, encoder_->chat_template()->Render(messages, render));
       text = chat.text;
     }
     // A template writes the special tokens itself; plain text gets what the tokenizer puts before a text.
-    prompts.push_back(tokenizer_->Encode(text, {.add_special_tokens = !op.apply_chat_template()}));
+    prompts.push_back(encoder_->tokenizer().Encode(text, {.add_special_tokens = !op.apply_chat_template()}));
     if (prompts.back().empty()) return absl::InvalidArgumentError("a prompt is empty");
     longest = std::max(longest, prompts.back().size());
   }
@@ -260,7 +263,7 @@ absl::StatusOr<v1::GenerateResult> LanguageModelRole::Generate(const v1::Generat
                      GenerateGreedy(*session, prompt, op.max_new_tokens(), parameters_->config().eos_token_ids));
     v1::Completion* completion = result.add_completions();
     completion->mutable_token_ids()->Add(generated.token_ids.begin(), generated.token_ids.end());
-    completion->set_text(tokenizer_->Decode(generated.token_ids, {.skip_special_tokens = true}));
+    completion->set_text(encoder_->tokenizer().Decode(generated.token_ids, {.skip_special_tokens = true}));
     completion->set_finish_reason(generated.stopped ? "stop" : "length");
   }
   return result;

@@ -1,0 +1,30 @@
+// An engine of our own, for looking at a model or at data without a controller.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "sluice/v1/engine.pb.h"
+#include "worker/engine_process.h"
+
+namespace sluice::cli {
+
+class EngineChild {
+ public:
+  // Starts the engine beside our own program. Unavailable: there is none.
+  static absl::StatusOr<std::unique_ptr<EngineChild>> Start();
+  ~EngineChild();
+
+  // Blocks until the answer. An engine that died is Aborted with its last words.
+  absl::StatusOr<v1::StageResponse> Run(const v1::StageRequest& request);
+
+ private:
+  EngineChild() = default;
+
+  std::string folder_;
+  std::unique_ptr<worker::EngineProcess> engine_;
+  int64_t sequence_ = 0;
+};
+
+}  // namespace sluice::cli
