@@ -135,8 +135,7 @@ TEST_P(AdamWOptimizerTest, OnlyMatricesAreDecayedUnlessAsked) {
     ASSERT_OK_AND_ASSIGN(const auto optimizer,
                          AdamWOptimizer::Create(parameters.get(), {.decay_all_parameters = decay_all}));
     ASSERT_OK(parameters->ZeroGradients());
-    ASSERT_OK_AND_ASSIGN(const HostTensors before, parameters->ExportValues(kernels::DType::kFloat32));
-    std::vector<float> norm_before, matrix_before;
+
     const auto values = [&](const std::string& name) {
       const auto exported = parameters->ExportValues(kernels::DType::kFloat32);
       const int64_t offset = parameters->layout().Find(name)->offset;
