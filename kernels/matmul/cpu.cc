@@ -12,7 +12,7 @@ namespace {
 // Blocks that the caches hold: a right panel of depth x 16 and a left panel of depth x 6 in 32 KiB of first-level
 // cache, a left block of depth x 144 in half of a 512 KiB second-level cache, a right block of depth x 3072 in the
 // third level.
-constexpr int64_t kBlockDepth = 320;
+constexpr int64_t kBlockDepth = 352;
 constexpr int64_t kBlockRows = 24 * kTileRows;
 constexpr int64_t kBlockColumns = 192 * kTileColumns;
 
