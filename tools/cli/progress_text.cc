@@ -68,7 +68,7 @@ std::string Summary(const v1::Job& job) {
   if (job.state() == v1::JOB_STATE_CANCELLED && !job.status_message().empty()) absl::StrAppend(&text, ": ", job.status_message());
   const v1::Progress& progress = job.progress();
   absl::StrAppend(&text, " after ", progress.step(), " steps");
-  if (progress.has_first_val_loss() && progress.has_last_val_loss()) {
+  if (progress.has_first_val_loss() && progress.has_last_val_loss() && job.state() == v1::JOB_STATE_SUCCEEDED) {
     absl::StrAppendFormat(&text, "\nvalidation loss %.4f before, %.4f after", progress.first_val_loss(), progress.last_val_loss());
   } else if (progress.has_last_val_loss()) {
     absl::StrAppendFormat(&text, "\nvalidation loss %.4f", progress.last_val_loss());
