@@ -2,6 +2,7 @@
 // comparison and in, + -, ~, * / // %, **, unary + -, then attributes, subscripts, calls, filters and tests.
 #pragma once
 
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,11 @@
 #include "engine/template/jinja/parser_base.h"
 
 namespace sluice::engine::jinja {
+
+template <typename Node>
+ExprPtr MakeExpr(int line, Node node) {
+  return std::make_unique<const Expr>(Expr{line, std::move(node)});
+}
 
 class ExpressionParser : public ParserBase {
  protected:

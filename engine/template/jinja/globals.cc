@@ -46,7 +46,7 @@ Result Range(Runtime& runtime, const Arguments& arguments) {
 }
 
 // dict(...): a dict or a list of pairs, and keyword arguments.
-absl::StatusOr<Dict> MakeDict(const Arguments& arguments) {
+absl::StatusOr<Dict> MakeDict(Runtime& runtime, const Arguments& arguments) {
   Dict dict;
   if (arguments.positional.size() > 1) return TemplateError("dict expected at most 1 argument");
   if (!arguments.positional.empty()) {
@@ -60,6 +60,8 @@ absl::StatusOr<Dict> MakeDict(const Arguments& arguments) {
         ASSIGN_OR_RETURN(const Value parts, Iterate(pair));
         if (parts.items().size() != 2) return TemplateError("a dict is made of pairs");
         if (!IsHashable(parts.items()[0])) return TemplateError("unhashable type: '", TypeName(parts.items()[0]), "'");
+        // Only strings are indexed; other keys are compared one by one.
+        RETURN_IF_ERROR(runtime.Step(parts.items()[0].is_string() ? 1 : 1 + static_cast<int64_t>(dict.size())));
         dict.Set(parts.items()[0], parts.items()[1]);
       }
     }
@@ -69,12 +71,12 @@ absl::StatusOr<Dict> MakeDict(const Arguments& arguments) {
 }
 
 Result MakeDictValue(Runtime& runtime, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(Dict dict, MakeDict(arguments));
+  ASSIGN_OR_RETURN(Dict dict, MakeDict(runtime, arguments));
   return Value::FromDict(std::move(dict));
 }
 
 Result MakeNamespace(Runtime& runtime, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(Dict attributes, MakeDict(arguments));
+  ASSIGN_OR_RETURN(Dict attributes, MakeDict(runtime, arguments));
   return runtime.MakeNamespace(std::move(attributes));
 }
 

@@ -83,6 +83,8 @@ class Interpreter {
 
   absl::StatusOr<Arguments> EvaluateArguments(const CallArguments& arguments, const ScopePtr& scope);
   absl::StatusOr<Value> Call(const CallExpr& expr, Arguments arguments, const ScopePtr& scope);
+  // Uses up steps for the size of a value that was made, so that steps bound the work on large texts and lists, too.
+  absl::StatusOr<Value> Charge(absl::StatusOr<Value> value);
   absl::StatusOr<Value> ApplyFilter(const FilterCall& filter, const Value& input, const ScopePtr& scope);
 
   const Program& program_;

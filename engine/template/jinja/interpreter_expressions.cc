@@ -20,6 +20,13 @@ absl::StatusOr<Value> Interpreter::Evaluate(const Expr& expr, const ScopePtr& sc
   return value;
 }
 
+absl::StatusOr<Value> Interpreter::Charge(absl::StatusOr<Value> value) {
+  if (!value.ok()) return value;
+  if (value->is_string()) RETURN_IF_ERROR(runtime_.Step(static_cast<int64_t>(value->string().size() >> 10)));
+  if (value->is_list()) RETURN_IF_ERROR(runtime_.Step(static_cast<int64_t>(value->items().size() >> 6)));
+  return value;
+}
+
 absl::StatusOr<Value> Interpreter::Evaluate(const ConstantExpr& expr, const ScopePtr& scope) { return expr.value; }
 
 absl::StatusOr<Value> Interpreter::Evaluate(const NameExpr& expr, const ScopePtr& scope) {
@@ -68,7 +75,7 @@ absl::StatusOr<Value> Interpreter::Evaluate(const SliceExpr& expr, const ScopePt
     if (*exprs[i] == nullptr) continue;
     ASSIGN_OR_RETURN(parts[i], Evaluate(**exprs[i], scope));
   }
-  return GetSlice(object, parts[0], parts[1], parts[2]);
+  return Charge(GetSlice(object, parts[0], parts[1], parts[2]));
 }
 
 absl::StatusOr<Arguments> Interpreter::EvaluateArguments(const CallArguments& exprs, const ScopePtr& scope) {
@@ -103,7 +110,7 @@ absl::StatusOr<Value> Interpreter::Call(const CallExpr& expr, Arguments argument
   if (callee.is_undefined()) return TemplateError(callee.undefined_message());
   if (!callee.is_object()) return TemplateError("'", TypeName(callee), "' object is not callable");
   RETURN_IF_ERROR(runtime_.Step());
-  return callee.object().Call(runtime_, arguments);
+  return Charge(callee.object().Call(runtime_, arguments));
 }
 
 absl::StatusOr<Value> Interpreter::Evaluate(const CallExpr& expr, const ScopePtr& scope) {
@@ -115,7 +122,7 @@ absl::StatusOr<Value> Interpreter::ApplyFilter(const FilterCall& filter, const V
   if (filter.function == nullptr) return TemplateError("no filter named '", filter.name, "'");
   ASSIGN_OR_RETURN(const Arguments arguments, EvaluateArguments(filter.arguments, scope));
   RETURN_IF_ERROR(runtime_.Step());
-  return filter.function(runtime_, input, arguments);
+  return Charge(filter.function(runtime_, input, arguments));
 }
 
 absl::StatusOr<Value> Interpreter::Evaluate(const FilterExpr& expr, const ScopePtr& scope) {
@@ -139,7 +146,7 @@ absl::StatusOr<Value> Interpreter::Evaluate(const UnaryExpr& expr, const ScopePt
 absl::StatusOr<Value> Interpreter::Evaluate(const BinaryExpr& expr, const ScopePtr& scope) {
   ASSIGN_OR_RETURN(const Value left, Evaluate(*expr.left, scope));
   ASSIGN_OR_RETURN(const Value right, Evaluate(*expr.right, scope));
-  return ApplyBinary(runtime_, expr.op, left, right);
+  return Charge(ApplyBinary(runtime_, expr.op, left, right));
 }
 
 absl::StatusOr<Value> Interpreter::Evaluate(const LogicalExpr& expr, const ScopePtr& scope) {
@@ -167,7 +174,7 @@ absl::StatusOr<Value> Interpreter::Evaluate(const ConcatExpr& expr, const ScopeP
     text.append(part_text);
     RETURN_IF_ERROR(runtime_.CheckBytes(text.size()));
   }
-  return Value::String(std::move(text));
+  return Charge(Value::String(std::move(text)));
 }
 
 absl::StatusOr<Value> Interpreter::Evaluate(const ConditionalExpr& expr, const ScopePtr& scope) {

@@ -21,7 +21,7 @@ struct JsonOptions {
   std::optional<std::string> item_separator;  // default ", ", or "," with indent
   std::string key_separator = ": ";
   bool sort_keys = false;
-  size_t max_bytes = size_t{64} << 20;
+  size_t max_bytes = size_t{16} << 20;
 };
 
 // json.dumps. kInvalidArgument for what has no JSON form (undefined, views, generators, objects, tuples as keys), and

@@ -7,9 +7,9 @@
 namespace sluice::engine::jinja {
 
 struct Limits {
-  size_t max_output_bytes = size_t{64} << 20;  // of the rendering, and of any string on the way
-  size_t max_list_items = size_t{4} << 20;
-  int64_t max_steps = 50'000'000;  // loop iterations, calls and comparisons of elements
+  size_t max_output_bytes = size_t{16} << 20;  // of the rendering, and of any string on the way
+  size_t max_list_items = size_t{1} << 20;
+  int64_t max_steps = 50'000'000;  // loop iterations, calls, comparisons of elements, KiB of text made
   int max_call_depth = 150;        // macros within macros; Python's own limit allows about as many
   int max_stack_depth = 1500;      // nodes of the template under evaluation at once
   int64_t max_namespaces = 1'000'000;

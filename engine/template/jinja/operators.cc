@@ -121,7 +121,8 @@ Value SliceString(const Value& object, const SliceRange& range) {
   return Value::String(std::move(out));
 }
 
-Value Characters(const std::string& text) {
+absl::StatusOr<Value> Characters(const std::string& text) {
+  if (CodePointCount(text) > Limits().max_list_items) return TemplateError("the text is too long to iterate over");
   std::vector<Value> characters;
   for (size_t i = 0; i < text.size();) {
     const size_t begin = i;

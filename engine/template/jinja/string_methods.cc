@@ -45,7 +45,9 @@ Result StripMethod(Runtime& runtime, const Value& self, const Arguments& argumen
 template <bool kFromRight>
 Result SplitMethod(Runtime& runtime, const Value& self, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const BoundArguments bound, Bind("split", arguments, {"sep", "maxsplit"}));
-  ASSIGN_OR_RETURN(const int64_t maximum, bound.Integer(1, -1));
+  ASSIGN_OR_RETURN(int64_t maximum, bound.Integer(1, -1));
+  const auto limit = static_cast<int64_t>(runtime.limits().max_list_items);
+  if (maximum < 0 || maximum > limit) maximum = limit;  // one more piece than allowed, and the check below fails
   std::vector<std::string> pieces;
   if (bound.Get(0, Value::None()).is_none()) {
     pieces = SplitAtSpace(self.string(), maximum, kFromRight);

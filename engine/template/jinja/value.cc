@@ -132,10 +132,18 @@ size_t Dict::IndexOfText(std::string_view key) const {
   return items_.size();
 }
 
+size_t Dict::IndexOf(const Value& key) const {
+  if (key.is_string()) return IndexOfText(key.string());
+  for (size_t i = 0; i < items_.size(); ++i) {
+    if (IsEqual(items_[i].first, key)) return i;
+  }
+  return items_.size();
+}
+
 void Dict::Set(Value key, Value value) {
   depth_ = std::max(depth_, 1 + Depth(value));
-  if (const Value* present = Find(key); present != nullptr) {
-    *const_cast<Value*>(present) = std::move(value);
+  if (const size_t present = IndexOf(key); present < items_.size()) {
+    items_[present].second = std::move(value);
     return;
   }
   if (key.is_string() && !index_.empty()) index_.emplace(key.string(), items_.size());
@@ -153,11 +161,8 @@ const Value* Dict::Find(std::string_view key) const {
 }
 
 const Value* Dict::Find(const Value& key) const {
-  if (key.is_string()) return Find(std::string_view(key.string()));
-  for (const auto& [present, value] : items_) {
-    if (IsEqual(present, key)) return &value;
-  }
-  return nullptr;
+  const size_t i = IndexOf(key);
+  return i == items_.size() ? nullptr : &items_[i].second;
 }
 
 Value Object::Attribute(std::string_view name) const {

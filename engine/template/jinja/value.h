@@ -140,6 +140,8 @@ class Dict {
   int depth() const { return depth_; }  // 1 + that of the deepest value
 
  private:
+  // size() where there is no such key.
+  size_t IndexOf(const Value& key) const;
   size_t IndexOfText(std::string_view key) const;
 
   std::vector<std::pair<Value, Value>> items_;
