@@ -113,7 +113,8 @@ absl::StatusOr<EncodedRow> ChatRowEncoder::EncodeChat(const Sample& sample) cons
                    RenderSupervised(for_tools ? *tool_template_ : *chat_template_, messages, options));
   Encoding encoding = tokenizer_->EncodeWithOffsets(chat.text);  // the template writes the special tokens itself
   EncodedRow row;
-  row.mask = loss_on_ == LossOn::kAll ? std::vector<uint8_t>(encoding.ids.size(), 1) : MaskFromSpans(encoding.ranges, chat.supervised);
+  row.mask = loss_on_ == LossOn::kAll ? std::vector<uint8_t>(encoding.ids.size(), 1)
+                                      : MaskFromSpans(encoding.ranges, chat.supervised);
   row.ids = std::move(encoding.ids);
   return row;
 }
