@@ -1,6 +1,9 @@
 #include "common/listen_address.h"
 
 #include <arpa/inet.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -40,6 +43,24 @@ bool IsLocalOnly(const ListenAddress& address) {
   in_addr ipv4{};
   // Only a numeric address: a name such as 127.example.com may resolve to anything.
   return inet_pton(AF_INET, address.host.c_str(), &ipv4) == 1 && (ntohl(ipv4.s_addr) >> 24) == 127;
+}
+
+absl::Status CheckNotInUse(const ListenAddress& address) {
+  if (!address.is_unix) return absl::OkStatus();
+  sockaddr_un socket_address{};
+  socket_address.sun_family = AF_UNIX;
+  if (address.path.size() >= sizeof(socket_address.sun_path)) {
+    return absl::FailedPreconditionError(absl::StrCat("unix:", address.path, ": a socket's path has at most ",
+                                                      sizeof(socket_address.sun_path) - 1, " bytes"));
+  }
+  address.path.copy(socket_address.sun_path, address.path.size());
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return absl::OkStatus();
+  const bool answered = connect(fd, reinterpret_cast<const sockaddr*>(&socket_address), sizeof(socket_address)) == 0;
+  close(fd);
+  if (!answered) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot listen on unix:", address.path, ": another process does; choose another address, or end that process"));
 }
 
 std::string FormatAddress(const ListenAddress& address, int port) {

@@ -1,6 +1,11 @@
 #include "common/listen_address.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
 
 namespace sluice {
 namespace {
@@ -29,6 +34,25 @@ TEST(ListenAddressTest, KnowsWhatIsLocal) {
   for (const char* text : {"0.0.0.0:1", "[::]:1", "10.0.0.1:1", "127.example.com:1", "128.0.0.1:1"}) {
     EXPECT_FALSE(IsLocalOnly(*ParseListenAddress(text))) << text;
   }
+}
+
+TEST(ListenAddressTest, AUnixSocketThatAnswersIsInUse) {
+  const testing::TempDir dir;
+  ListenAddress address;
+  address.is_unix = true;
+  address.path = dir.Join("s.sock");
+  EXPECT_OK(CheckNotInUse(address));
+  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  address.path.copy(name.sun_path, address.path.size());
+  ASSERT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&name), sizeof(name)), 0);
+  ASSERT_EQ(listen(fd, 1), 0);
+  EXPECT_THAT(CheckNotInUse(address), testing::StatusIs(absl::StatusCode::kFailedPrecondition, ::testing::HasSubstr("another process")));
+  close(fd);
+  EXPECT_OK(CheckNotInUse(address)) << "the path of a dead process is free";
+  address.path = std::string(200, 'x');
+  EXPECT_THAT(CheckNotInUse(address), testing::StatusIs(absl::StatusCode::kFailedPrecondition, ::testing::HasSubstr("at most 107")));
 }
 
 }  // namespace

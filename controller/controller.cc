@@ -76,6 +76,7 @@ absl::Status Controller::Parts::OpenStore(const ControllerOptions& options) {
 }
 
 absl::Status Controller::Parts::Serve(const ControllerOptions& options, const ListenAddress& listen) {
+  RETURN_IF_ERROR(CheckNotInUse(listen));
   grpc::EnableDefaultHealthCheckService(true);
   if (options.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;

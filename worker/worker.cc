@@ -63,6 +63,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const WorkerOptions& optio
         absl::StrCat("--listen ", options.listen_address, " can be reached from other hosts and calls are not authenticated; "
                      "listen on 127.0.0.1, or add --insecure-listen on a network that you trust"));
   }
+  RETURN_IF_ERROR(CheckNotInUse(listen));
   SupervisorOptions supervisor;
   supervisor.engine_binary = options.engine_binary.empty() ? EngineBesideUs() : options.engine_binary;
   if (access(supervisor.engine_binary.c_str(), X_OK) != 0) {

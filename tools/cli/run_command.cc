@@ -23,6 +23,7 @@
 #include "tools/cli/exit_code.h"
 #include "tools/cli/job_arguments.h"
 #include "tools/cli/job_view.h"
+#include "worker/gpu_probe.h"
 #include "worker/worker.h"
 
 namespace sluice::cli {
@@ -126,14 +127,30 @@ absl::StatusOr<v1::Job> RunJob(const v1::JobSpec& spec, const RunOptions& option
   return job;
 }
 
+// What a job may ask of this one machine. A cluster would let it wait for a worker that fits; here none will come.
+absl::Status CheckFitsThisHost(const v1::JobSpec& spec) {
+  if (spec.trainer().nnodes() != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("trainer.nnodes: ", spec.trainer().nnodes(), " hosts are asked for and `sluice run` uses this one; start "
+                     "sluice-controller and a sluice-worker on each host, and use `sluice submit`"));
+  }
+  if (spec.engine().device() != "cuda") return absl::OkStatus();
+  const size_t gpus = worker::ProbeGpus().size();
+  if (gpus == 0) {
+    return absl::InvalidArgumentError(
+        "engine.device: cuda is asked for and the driver finds no GPU on this host; use engine.device=cpu, or check it with nvidia-smi");
+  }
+  if (static_cast<size_t>(spec.trainer().n_gpus_per_node()) > gpus) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("trainer.n_gpus_per_node: ", spec.trainer().n_gpus_per_node(), " GPUs are asked for and this host has ", gpus));
+  }
+  return absl::OkStatus();
+}
+
 int Run(const RunOptions& options, Format format) {
   auto spec = LoadJobArguments(options.job, /*check_files=*/true);
   if (!spec.ok()) return ReportError(spec.status());
-  if (spec->trainer().nnodes() != 1) {
-    return ReportError(absl::InvalidArgumentError(
-        absl::StrCat("trainer.nnodes: ", spec->trainer().nnodes(), " hosts are asked for and `sluice run` uses this one; start "
-                     "sluice-controller and a sluice-worker on each host, and use `sluice submit`")));
-  }
+  if (const absl::Status fits = CheckFitsThisHost(*spec); !fits.ok()) return ReportError(fits);
   if (options.dry_run) {
     std::printf("%s is valid\n", options.job.file.c_str());
     return kOk;
