@@ -7,6 +7,7 @@ Development only; needs torch, transformers and safetensors, and about five time
 import argparse
 import os
 import subprocess
+import sys
 import tempfile
 
 import torch
@@ -48,6 +49,9 @@ def main():
     parser.add_argument("--dump", default="build/tests/model_dump")
     parser.add_argument("--dtype", default="fp32", choices=["fp32", "bf16"])
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--logits-tolerance", type=float, default=1e-4, help="of the largest logit; more is a failure")
+    parser.add_argument("--gradient-tolerance", type=float, default=1e-3, help="of a tensor's largest gradient")
+    parser.add_argument("--loss-tolerance", type=float, default=1e-5, help="relative")
     options = parser.parse_args()
     ids, labels = batch(options.model)
     with tempfile.TemporaryDirectory() as folder:
@@ -69,7 +73,7 @@ def main():
               f"{100 * outside:.2g} % outside of 1e-5 rel + 1e-6 abs")
         return worst_error(ours, theirs)
 
-    show("logits", got["logits"], logits)
+    logits_error = show("logits", got["logits"], logits)
     print(f"loss sum: {got['loss_sum'].item():.6f} and {loss:.6f}, relative {got['loss_sum'].item() / loss - 1:.2g}")
     worst = max((show("grad." + n, got["grad." + n], g), n) for n, g in gradients.items())
 
@@ -79,6 +83,9 @@ def main():
     ours, theirs = norm(got["grad." + n] for n in gradients), norm(gradients.values())
     print(f"gradient norm: {ours:.8g} and {theirs:.8g}, relative {ours / theirs - 1:.2g}")
     print(f"worst gradient: {worst[1]}, {worst[0]:.2g} of its largest value")
+    loss_error = abs(got["loss_sum"].item() / loss - 1)
+    if logits_error > options.logits_tolerance or worst[0] > options.gradient_tolerance or loss_error > options.loss_tolerance:
+        sys.exit("the models differ by more than the tolerances")
 
 
 if __name__ == "__main__":
