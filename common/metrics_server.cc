@@ -1,6 +1,13 @@
 #include "common/metrics_server.h"
 
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <exception>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -32,6 +39,27 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::s
 MetricsServer::MetricsServer(std::unique_ptr<prometheus::Exposer> exposer, std::shared_ptr<Metrics> metrics, int port)
     : metrics_(std::move(metrics)), exposer_(std::move(exposer)), port_(port) {}
 
-MetricsServer::~MetricsServer() = default;
+// The HTTP server notices that it should end only when its poll for connections returns, after 2 seconds; connections
+// make it return.
+MetricsServer::~MetricsServer() {
+  std::atomic<bool> ended = false;
+  std::thread ender([&] {
+    exposer_.reset();
+    ended.store(true);
+  });
+  while (!ended.load()) {
+    const int knock = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(port_));
+    // Refused where it listens on another address only: then it takes its 2 seconds.
+    connect(knock, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+    pollfd wait{knock, POLLIN, 0};
+    poll(&wait, 1, /*timeout_ms=*/20);
+    close(knock);
+  }
+  ender.join();
+}
 
 }  // namespace sluice

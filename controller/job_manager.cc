@@ -110,7 +110,7 @@ std::vector<v1::AttemptKey> JobManager::OnHeartbeat(const v1::HeartbeatRequest& 
   absl::MutexLock lock(&mutex_);
   for (const v1::AttemptStatus& status : request.attempts()) {
     const auto running = running_.find(status.job_id());
-    if (running == running_.end() || running->second->record().attempt != status.attempt()) {
+    if (running == running_.end() || running->second->done() || running->second->record().attempt != status.attempt()) {
       v1::AttemptKey& key = stop.emplace_back();
       key.set_job_id(status.job_id());
       key.set_attempt(status.attempt());

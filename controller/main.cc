@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/config/config_error.h"
 #include "common/config/validate.h"
+#include "common/grpc_channel.h"
 #include "common/logging.h"
 #include "controller/controller.h"
 
@@ -88,6 +89,7 @@ int main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
+  sluice::QuietGrpcLogs();
   const sluice::RealClock clock;
   auto controller = sluice::controller::Controller::Start(options, &clock);
   if (!controller.ok()) {

@@ -159,7 +159,7 @@ absl::Status AttemptRunner::Train() {
     RETURN_IF_ERROR(
         Enter(stage->job_state, saves ? absl::StrCat("saves a checkpoint at step ", progress.step) : "runs"));
     ASSIGN_OR_RETURN(const v1::StageResponse response, RunStage(*stage));
-    ASSIGN_OR_RETURN(progress, OnResult(progress, *stage, response));
+    ASSIGN_OR_RETURN(progress, OnResult(*plan, progress, *stage, response));
     Record(*stage, response, progress);
     {
       absl::MutexLock lock(&mutex_);

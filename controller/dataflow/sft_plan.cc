@@ -80,7 +80,7 @@ std::optional<Stage> NextStage(const SftPlan& plan, const SftProgress& progress)
   return std::nullopt;
 }
 
-absl::StatusOr<SftProgress> OnResult(const SftProgress& progress, const Stage& stage,
+absl::StatusOr<SftProgress> OnResult(const SftPlan& plan, const SftProgress& progress, const Stage& stage,
                                      const v1::StageResponse& response) {
   SftProgress after = progress;
   const v1::StageRequest& request = stage.request;
@@ -100,7 +100,7 @@ absl::StatusOr<SftProgress> OnResult(const SftProgress& progress, const Stage& s
         after.last_checkpoint_step = after.step;
         // PLAN-2: that checkpoint's validation is done. The last one is repeated, since its numbers are the job's
         // result.
-        if (after.step < after.total_steps) after.last_validation_step = after.step;
+        if (!plan.forward_only && after.step < after.total_steps) after.last_validation_step = after.step;
       }
       return after;
     }

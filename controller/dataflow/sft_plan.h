@@ -59,7 +59,7 @@ std::optional<Stage> NextStage(const SftPlan& plan, const SftProgress& progress)
 
 // The progress after `stage` gave `response`. Internal: the response does not answer the request, such as another
 // step's numbers.
-absl::StatusOr<SftProgress> OnResult(const SftProgress& progress, const Stage& stage,
+absl::StatusOr<SftProgress> OnResult(const SftPlan& plan, const SftProgress& progress, const Stage& stage,
                                      const v1::StageResponse& response);
 
 // The spec an attempt is started with. Attempts after the first resume from what the earlier ones of this job saved in

@@ -63,7 +63,7 @@ std::string Course(const v1::JobSpec& spec, int64_t resumed, int64_t total, int6
     }
     if (request.has_export_weights()) course.push_back("E:" + request.export_weights().path());
     EXPECT_EQ(stage->job_state, state);
-    progress = *OnResult(progress, *stage, Answer(request, resumed, total, per_epoch));
+    progress = *OnResult(plan, progress, *stage, Answer(request, resumed, total, per_epoch));
     if (course.size() > 1000) break;
   }
   return absl::StrJoin(course, " ");
@@ -124,11 +124,14 @@ TEST(SftPlanTest, EveryStepOnceForAnyFrequencies) {  // PLAN-1, PLAN-3
         for (int64_t step = 1; step <= 6; ++step) {
           const size_t first = course.find(absl::StrCat(" T", step, " "));
           EXPECT_EQ(first != std::string::npos, step > resumed) << course;
-          if (first != std::string::npos)
+          if (first != std::string::npos) {
             EXPECT_EQ(course.find(absl::StrCat(" T", step, " "), first + 1), std::string::npos);
+          }
         }
         EXPECT_THAT(course, HasSubstr(" V6 "));
-        if (resumed < 6) EXPECT_THAT(course, HasSubstr(" V6 S6 "));
+        if (resumed < 6) {
+          EXPECT_THAT(course, HasSubstr(" V6 S6 "));
+        }
       }
     }
   }
@@ -147,13 +150,15 @@ TEST(SftPlanTest, AnAnswerToAnotherQuestionIsAnError) {
   const auto initialize = NextStage(plan, progress);
   v1::StageResponse wrong;
   wrong.mutable_train_batch()->set_step(1);
-  EXPECT_THAT(OnResult(progress, *initialize, wrong), StatusIs(absl::StatusCode::kInternal, HasSubstr("initialize")));
+  EXPECT_THAT(OnResult(plan, progress, *initialize, wrong),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("initialize")));
   progress.initialized = true;
   progress.total_steps = progress.steps_per_epoch = 5;
   progress.last_validation_step = 0;
   const auto step = NextStage(plan, progress);
   wrong.mutable_train_batch()->set_step(2);
-  EXPECT_THAT(OnResult(progress, *step, wrong), StatusIs(absl::StatusCode::kInternal, HasSubstr("step 2, not 1")));
+  EXPECT_THAT(OnResult(plan, progress, *step, wrong),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("step 2, not 1")));
 }
 
 TEST(SpecOfAttemptTest, LaterAttemptsResumeWhatTheJobSaved) {

@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "controller/dataflow/worker_client.h"
+#include "sluice/v1/controller.pb.h"
 
 namespace sluice::controller::testing {
 
