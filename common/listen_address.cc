@@ -1,9 +1,16 @@
 #include "common/listen_address.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include <cerrno>
+#include <cstring>
+#include <string>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -59,14 +66,54 @@ absl::Status CheckNotInUse(const ListenAddress& address) {
   const bool answered = connect(fd, reinterpret_cast<const sockaddr*>(&socket_address), sizeof(socket_address)) == 0;
   close(fd);
   if (!answered) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("cannot listen on unix:", address.path, ": another process does; choose another address, or end that process"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "cannot listen on unix:", address.path, ": another process does; choose another address, or end that process"));
 }
 
 std::string FormatAddress(const ListenAddress& address, int port) {
   if (address.is_unix) return absl::StrCat("unix:", address.path);
   const bool ipv6 = address.host.find(':') != std::string::npos;
   return ipv6 ? absl::StrCat("[", address.host, "]:", port) : absl::StrCat(address.host, ":", port);
+}
+
+absl::Status CheckListenable(const ListenAddress& address) {
+  if (address.is_unix || address.port == 0) return absl::OkStatus();
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const std::string text = FormatAddress(address, address.port);
+  if (const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
+      error != 0) {
+    return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", text, ": ", gai_strerror(error)));
+  }
+  // One address of the host is enough: localhost may have one of a family that is switched off.
+  int last_error = 0;
+  bool listenable = false;
+  for (const addrinfo* candidate = found; candidate != nullptr && last_error != EADDRINUSE;
+       candidate = candidate->ai_next) {
+    const int probe = socket(candidate->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (probe < 0) {
+      last_error = errno;
+      continue;
+    }
+    // As servers do: connections of an earlier server that linger do not count as use.
+    const int reuse = 1;
+    setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
+    if (bind(probe, candidate->ai_addr, candidate->ai_addrlen) == 0) {
+      listenable = true;
+    } else {
+      last_error = errno;
+    }
+    close(probe);
+  }
+  freeaddrinfo(found);
+  if (last_error == EADDRINUSE) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot listen on ", text, ": the port is in use (choose another, or 0 for any free one)"));
+  }
+  if (listenable) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", text, ": ", std::strerror(last_error)));
 }
 
 }  // namespace sluice

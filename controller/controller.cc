@@ -117,6 +117,7 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(const ControllerOp
                      " can be reached from other hosts and there is no authentication; listen on "
                      "127.0.0.1 or a unix socket, or say --insecure-listen on a network you trust"));
   }
+  RETURN_IF_ERROR(CheckListenable(listen));
   auto parts = std::make_unique<Parts>();
   parts->clock = clock;
   parts->metrics = options.metrics != nullptr ? options.metrics : std::make_shared<Metrics>(MetricRole::kController);

@@ -259,6 +259,7 @@ TEST_F(ControllerTest, AddressesAndStoresInUseAreErrors) {
   options.state_dir = folder_.Join("other");
   EXPECT_THAT(Controller::Start(options, &clock_),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("cannot listen on " + controller_->address())));
+  EXPECT_FALSE(std::filesystem::exists(options.state_dir)) << "nothing is written";
   options.listen_address = "127.0.0.1:0";
   options.state_dir = folder_.Join("state");
   EXPECT_THAT(Controller::Start(options, &clock_),
