@@ -17,7 +17,7 @@ LoadOptions Options(const std::string& text, std::vector<std::string> overrides 
   options.text = text;
   options.overrides = std::move(overrides);
   options.env = [](const std::string&) { return std::nullopt; };
-  options.working_folder = "/work";
+  options.working_folder = "/folder";
   return options;
 }
 

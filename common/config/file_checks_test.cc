@@ -1,5 +1,6 @@
 #include "common/config/file_checks.h"
 
+#include "common/glob.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
 

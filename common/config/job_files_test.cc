@@ -4,6 +4,7 @@
 #include "common/config/file_checks.h"
 #include "common/config/job_reader.h"
 #include "common/config/yaml_writer.h"
+#include "common/glob.h"
 #include "common/testing/status_matchers.h"
 
 namespace sluice {

@@ -30,7 +30,7 @@ LoadOptions Options(const std::string& text, std::vector<std::string> overrides 
     if (name == "EMPTY") return "";
     return std::nullopt;
   };
-  options.working_folder = "/work";
+  options.working_folder = "/folder";
   return options;
 }
 
@@ -46,14 +46,14 @@ TEST(JobReaderTest, MinimalFileGetsEveryDefault) {
   ASSERT_OK_AND_ASSIGN(const v1::JobSpec spec, Load(kMinimal));
   EXPECT_EQ(spec.name(), "job");
   EXPECT_EQ(spec.recipe(), "sft");
-  EXPECT_EQ(spec.model().path(), "/work/m");
-  EXPECT_THAT(spec.data().train_files(), ElementsAre("/work/t.jsonl"));
+  EXPECT_EQ(spec.model().path(), "/folder/m");
+  EXPECT_THAT(spec.data().train_files(), ElementsAre("/folder/t.jsonl"));
   EXPECT_EQ(spec.data().max_length(), 1024);
   EXPECT_TRUE(spec.data().shuffle());
   EXPECT_DOUBLE_EQ(spec.optim().lr(), 1e-5);
   EXPECT_THAT(spec.optim().betas(), ElementsAre(0.9, 0.999));
   EXPECT_THAT(spec.checkpoint().save_contents(), ElementsAre("model", "optimizer", "extra"));
-  EXPECT_EQ(spec.trainer().default_local_dir(), "/work/runs/job");
+  EXPECT_EQ(spec.trainer().default_local_dir(), "/folder/runs/job");
   EXPECT_FALSE(spec.engine().has_dp_size());
   EXPECT_FALSE(spec.trainer().has_total_training_steps());
   EXPECT_EQ(spec.data().cache_dir(), "");
@@ -66,7 +66,7 @@ TEST(JobReaderTest, FileThenOverridesWin) {
                                    "engine.dtype=bf16", "model.override_config.rope_theta=1e6"}));
   EXPECT_DOUBLE_EQ(spec.optim().lr(), 3e-4);
   EXPECT_THAT(spec.optim().betas(), ElementsAre(0.9, 0.95));
-  EXPECT_THAT(spec.data().train_files(), ElementsAre("/work/a.jsonl", "/work/b.jsonl"));
+  EXPECT_THAT(spec.data().train_files(), ElementsAre("/folder/a.jsonl", "/folder/b.jsonl"));
   EXPECT_EQ(spec.name(), "007");
   EXPECT_EQ(spec.engine().model_dtype(), "bf16");
   EXPECT_EQ(spec.model().override_config().fields().at("rope_theta").number_value(), 1e6);
@@ -121,8 +121,8 @@ TEST(JobReaderTest, Paths) {
                             "data: {train_files: ['../x/*.jsonl', /abs/y.parquet], cache_dir: ./c}\n"));
   EXPECT_EQ(spec.model().path(), "/home/ada/qwen");
   EXPECT_THAT(spec.data().train_files(), ElementsAre("/x/*.jsonl", "/abs/y.parquet"));
-  EXPECT_EQ(spec.data().cache_dir(), "/work/c");
-  EXPECT_EQ(spec.model().custom_chat_template(), "/work/t.jinja");
+  EXPECT_EQ(spec.data().cache_dir(), "/folder/c");
+  EXPECT_EQ(spec.model().custom_chat_template(), "/folder/t.jinja");
   ASSERT_OK_AND_ASSIGN(const v1::JobSpec jinja,
                        Load("model: {path: m, custom_chat_template: '{{ messages }}'}\ndata: {train_files: t}\n"));
   EXPECT_EQ(jinja.model().custom_chat_template(), "{{ messages }}");

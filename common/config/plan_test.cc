@@ -40,7 +40,7 @@ v1::JobSpec Spec(std::vector<std::string> overrides = {}) {
       "trainer: {n_gpus_per_node: 2, total_epochs: 2}\nengine: {device: cpu}\n";
   options.overrides = std::move(overrides);
   options.env = [](const std::string&) { return std::nullopt; };
-  options.working_folder = "/work";
+  options.working_folder = "/folder";
   auto spec = LoadJobSpec(options);
   EXPECT_TRUE(spec.ok()) << spec.status();
   return spec.ok() ? *spec : v1::JobSpec();

@@ -28,7 +28,7 @@ TEST(SchemaTest, EveryKeyIsDocumentedAndHasADefaultOrAReasonForNone) {
 }
 
 TEST(SchemaTest, EveryDefaultIsAValidValue) {
-  const ExpandOptions expand{[](const std::string&) { return std::nullopt; }, "/work"};
+  const ExpandOptions expand{[](const std::string&) { return std::nullopt; }, "/folder"};
   v1::JobSpec spec;
   for (const Section& section : Schema::Get().sections()) {
     google::protobuf::Message* message = &spec;

@@ -20,7 +20,7 @@ std::string Judge(Change change, const JobFacts& facts = {}) {
   options.file = "job.yaml";
   options.text = "model: {path: m}\ndata: {train_files: t, train_batch_size: 8}\n";
   options.env = [](const std::string&) { return std::nullopt; };
-  options.working_folder = "/work";
+  options.working_folder = "/folder";
   auto spec = LoadJobSpec(options);
   EXPECT_TRUE(spec.ok()) << spec.status();
   change(*spec);

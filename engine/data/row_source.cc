@@ -1,7 +1,5 @@
 #include "engine/data/row_source.h"
 
-#include <glob.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/file_system.h"
+#include "common/glob.h"
 #include "common/status_macros.h"
 #include "engine/data/content_hash.h"
 
@@ -35,22 +35,11 @@ absl::StatusOr<std::unique_ptr<RowFile>> OpenFile(const std::string& path) {
 absl::StatusOr<std::vector<std::string>> ExpandGlobs(const std::vector<std::string>& patterns) {
   std::vector<std::string> paths;
   for (const std::string& pattern : patterns) {
-    std::error_code ignored;
-    if (std::filesystem::exists(pattern, ignored)) {
-      paths.push_back(pattern);
-      continue;
-    }
-    glob_t matches = {};
-    const int error = glob(pattern.c_str(), GLOB_NOSORT, nullptr, &matches);
-    // glob's own order follows the locale; byte order is the same everywhere.
-    std::vector<std::string> found;
-    if (error == 0) found.assign(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
-    globfree(&matches);
+    const std::vector<std::string> found = Glob(pattern, PosixFileSystem());
     if (found.empty()) {
       const bool is_glob = pattern.find_first_of("*?[") != std::string::npos;
       return absl::NotFoundError(absl::StrCat(pattern, is_glob ? ": matches no file" : ": no such file"));
     }
-    std::sort(found.begin(), found.end());
     paths.insert(paths.end(), found.begin(), found.end());
   }
   return paths;
