@@ -100,8 +100,6 @@ std::string TokenizerFolder(const v1::ModelSpec& model) {
   return model.tokenizer_path().empty() ? model.path() : model.tokenizer_path();
 }
 
-std::string ExportFolder(const v1::TrainerSpec& trainer) { return trainer.default_local_dir() + "/huggingface"; }
-
 std::string MetricsPath(const v1::TrainerSpec& trainer) { return trainer.default_local_dir() + "/metrics.jsonl"; }
 
 }  // namespace sluice::engine

@@ -33,8 +33,7 @@ absl::StatusOr<std::string> OverrideJson(const v1::ModelSpec& model);
 std::string ConfigFolder(const v1::ModelSpec& model);
 std::string TokenizerFolder(const v1::ModelSpec& model);
 
-// trainer.default_local_dir's parts.
-std::string ExportFolder(const v1::TrainerSpec& trainer);
+// metrics.jsonl in trainer.default_local_dir.
 std::string MetricsPath(const v1::TrainerSpec& trainer);
 
 }  // namespace sluice::engine
