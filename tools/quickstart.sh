@@ -7,7 +7,7 @@ job=configs/sft_smollm2_quickstart.yaml
 question="A baker makes 24 rolls and sells them in bags of 4. How many bags can she fill?"
 
 tools/setup.sh
-tools/build.sh release
+tools/build.sh release sluice sluice-controller sluice-worker sluice-engine
 tools/fetch_model.sh smollm2-135m-instruct
 
 echo
