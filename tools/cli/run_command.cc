@@ -111,7 +111,6 @@ absl::StatusOr<v1::Job> RunJob(const v1::JobSpec& spec, const RunOptions& option
   request.set_request_id(NewUniqueId("run-"));
   *request.mutable_spec() = spec;
   ASSIGN_OR_RETURN(const v1::SubmitJobResponse submitted, client.Submit(request));
-  for (const std::string& warning : submitted.warnings()) std::fprintf(stderr, "sluice: warning: %s\n", warning.c_str());
   CancelOnSignal(controller->address(), submitted.job().job_id());
 
   JobView view(format);

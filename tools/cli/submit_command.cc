@@ -32,7 +32,6 @@ int Submit(const SubmitOptions& options, const GlobalOptions& global) {
   request.set_validate_only(options.dry_run);
   const auto submitted = client.Submit(request);
   if (!submitted.ok()) return ReportError(submitted.status());
-  for (const std::string& warning : submitted->warnings()) std::fprintf(stderr, "sluice: warning: %s\n", warning.c_str());
   if (options.dry_run) {
     std::printf("%s is valid\n", options.job.file.c_str());
     return kOk;
