@@ -10,8 +10,6 @@
 namespace sluice::worker {
 namespace {
 
-constexpr size_t kStderrTailBytes = 64 * 1024;
-
 // What the C++ library and the CUDA runtime print when an allocation fails and nobody caught it.
 constexpr const char* kOutOfMemoryMarks[] = {"std::bad_alloc", "CUDA out of memory", "DefaultCPUAllocator: can't allocate memory"};
 
@@ -27,8 +25,8 @@ v1::Failure FailureOfExit(int rank, const ProcessExit& exit, const std::string& 
   failure.set_rank(rank);
   if (exit.exit_code.has_value()) failure.set_exit_code(*exit.exit_code);
   if (exit.signal.has_value()) failure.set_signal(*exit.signal);
-  failure.set_stderr_tail(stderr_tail.size() > kStderrTailBytes ? stderr_tail.substr(stderr_tail.size() - kStderrTailBytes)
-                                                                : stderr_tail);
+  const size_t kept = std::min<size_t>(stderr_tail.size(), kStderrTailBytes);
+  failure.set_stderr_tail(stderr_tail.substr(stderr_tail.size() - kept));
   const bool said_so = std::any_of(std::begin(kOutOfMemoryMarks), std::end(kOutOfMemoryMarks),
                                    [&](const char* mark) { return absl::StrContains(stderr_tail, mark); });
   std::string message = absl::StrCat("engine of rank ", rank, " ended with ", exit.ToString());

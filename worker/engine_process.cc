@@ -14,7 +14,6 @@
 namespace sluice::worker {
 namespace {
 
-constexpr int64_t kStderrTailBytes = 64 * 1024;
 constexpr absl::Duration kStatusTimeout = absl::Milliseconds(500);
 
 }  // namespace

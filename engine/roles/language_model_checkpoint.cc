@@ -31,7 +31,7 @@ bool Contains(const google::protobuf::RepeatedPtrField<std::string>& list, const
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-// Rank 0's resume decision as text, for the other ranks: whether it failed, the path, the reason.
+// Rank 0's resume decision as text, for the other ranks: the path (empty: from the beginning) and the reason.
 std::string Serialize(const ResumeDecision& decision) {
   return nlohmann::json({{"path", decision.checkpoint ? decision.checkpoint->path : ""}, {"reason", decision.reason}}).dump();
 }
