@@ -45,7 +45,8 @@ void Failpoint(const char* name) {
 
 std::map<std::string, int64_t> ParseFailpoints(std::string_view text) {
   std::map<std::string, int64_t> failpoints;
-  for (absl::string_view entry : absl::StrSplit(absl::string_view(text.data(), text.size()), ',', absl::SkipWhitespace())) {
+  for (absl::string_view entry :
+       absl::StrSplit(absl::string_view(text.data(), text.size()), ',', absl::SkipWhitespace())) {
     const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(entry, absl::MaxSplits('=', 1));
     int64_t passes = 0;
     if (absl::SimpleAtoi(parts.second, &passes) && passes > 0) failpoints[std::string(parts.first)] = passes;

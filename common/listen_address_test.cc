@@ -48,11 +48,13 @@ TEST(ListenAddressTest, AUnixSocketThatAnswersIsInUse) {
   address.path.copy(name.sun_path, address.path.size());
   ASSERT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&name), sizeof(name)), 0);
   ASSERT_EQ(listen(fd, 1), 0);
-  EXPECT_THAT(CheckNotInUse(address), testing::StatusIs(absl::StatusCode::kFailedPrecondition, ::testing::HasSubstr("another process")));
+  EXPECT_THAT(CheckNotInUse(address),
+              testing::StatusIs(absl::StatusCode::kFailedPrecondition, ::testing::HasSubstr("another process")));
   close(fd);
   EXPECT_OK(CheckNotInUse(address)) << "the path of a dead process is free";
   address.path = std::string(200, 'x');
-  EXPECT_THAT(CheckNotInUse(address), testing::StatusIs(absl::StatusCode::kFailedPrecondition, ::testing::HasSubstr("at most 107")));
+  EXPECT_THAT(CheckNotInUse(address),
+              testing::StatusIs(absl::StatusCode::kFailedPrecondition, ::testing::HasSubstr("at most 107")));
 }
 
 }  // namespace

@@ -133,8 +133,9 @@ std::optional<ProcessExit> ChildProcess::exit() const {
 
 std::optional<ProcessExit> ChildProcess::WaitForExit(absl::Duration timeout) const {
   absl::MutexLock lock(&mutex_);
-  mutex_.AwaitWithTimeout(
-      absl::Condition(+[](const std::optional<ProcessExit>* exit) { return exit->has_value(); }, &exit_), timeout);
+  mutex_.AwaitWithTimeout(absl::Condition(
+                              +[](const std::optional<ProcessExit>* exit) { return exit->has_value(); }, &exit_),
+                          timeout);
   return exit_;
 }
 
@@ -143,7 +144,8 @@ void ChildProcess::Signal(int signal_number) {
   // The process is reaped before exit_ is set, under no lock: a reused process id is possible only in that instant, and
   // a process group id is not reused while any member lives.
   if (pid_ > 0 && !exit_.has_value()) {
-    if (kill(-pid_, signal_number) != 0) kill(pid_, signal_number);  // the group does not exist before the child's setpgid
+    if (kill(-pid_, signal_number) != 0)
+      kill(pid_, signal_number);  // the group does not exist before the child's setpgid
   }
 }
 

@@ -1,8 +1,8 @@
 // A supervised child process: it dies with us, its output goes to a file, and how it ended is known.
 //
 // The child runs in a process group of its own and gets SIGKILL when this process ends for whatever reason. That signal
-// is tied to the thread that forked, so each ChildProcess has a thread that forks, waits and lives as long as the child.
-// Thread-safe: all methods may be called from any thread.
+// is tied to the thread that forked, so each ChildProcess has a thread that forks, waits and lives as long as the
+// child. Thread-safe: all methods may be called from any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -40,7 +40,8 @@ struct ProcessExit {
 
 class ChildProcess {
  public:
-  // Starts the program. NotFound: argv[0] is not an executable file. Unavailable: fork failed or the log cannot be opened.
+  // Starts the program. NotFound: argv[0] is not an executable file. Unavailable: fork failed or the log cannot be
+  // opened.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(const ProcessOptions& options);
 
   // Kills the process group if it still runs, and waits for it.

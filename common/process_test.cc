@@ -28,7 +28,8 @@ std::string Contents(const std::string& path) {
 class ProcessTest : public ::testing::Test {
  protected:
   absl::StatusOr<std::unique_ptr<ChildProcess>> Shell(const std::string& script) {
-    return ChildProcess::Start({.argv = {"/bin/sh", "-c", script}, .environment = {{"GREETING", "hello"}}, .log_path = log_});
+    return ChildProcess::Start(
+        {.argv = {"/bin/sh", "-c", script}, .environment = {{"GREETING", "hello"}}, .log_path = log_});
   }
 
   testing::TempDir dir_;
@@ -57,7 +58,8 @@ TEST_F(ProcessTest, ReportsSignal) {
 TEST_F(ProcessTest, TerminateKillsWhatIgnoresTheRequest) {
   const std::string ready = dir_.Join("ready");
   ASSERT_EQ(mkfifo(ready.c_str(), 0600), 0);
-  ASSERT_OK_AND_ASSIGN(auto process, Shell("trap '' TERM; echo up > " + ready + "; while :; do read x < /dev/zero; done"));
+  ASSERT_OK_AND_ASSIGN(auto process,
+                       Shell("trap '' TERM; echo up > " + ready + "; while :; do read x < /dev/zero; done"));
   EXPECT_EQ(Contents(ready), "up\n");  // blocks until the trap is set
   EXPECT_TRUE(process->Terminate(absl::Milliseconds(50)));
   EXPECT_EQ(process->exit()->signal, SIGKILL);
@@ -84,8 +86,9 @@ TEST_F(ProcessTest, DestructorKillsTheWholeGroup) {
 TEST_F(ProcessTest, RefusesWhatCannotRun) {
   EXPECT_THAT(ChildProcess::Start({.argv = {dir_.Join("absent")}, .environment = {}, .log_path = log_}),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("absent is not an executable file")));
-  EXPECT_THAT(ChildProcess::Start({.argv = {"/bin/true"}, .environment = {}, .log_path = dir_.Join("no/such/folder/log")}),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no/such/folder/log")));
+  EXPECT_THAT(
+      ChildProcess::Start({.argv = {"/bin/true"}, .environment = {}, .log_path = dir_.Join("no/such/folder/log")}),
+      StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no/such/folder/log")));
 }
 
 TEST_F(ProcessTest, ReadsTheTailOfAFile) {

@@ -7,7 +7,8 @@ namespace sluice {
 
 absl::Status Annotate(const absl::Status& status, std::string_view context) {
   if (status.ok()) return status;
-  absl::Status annotated(status.code(), absl::StrCat(absl::string_view(context.data(), context.size()), ": ", status.message()));
+  absl::Status annotated(status.code(),
+                         absl::StrCat(absl::string_view(context.data(), context.size()), ": ", status.message()));
   status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { annotated.SetPayload(url, payload); });
   return annotated;
 }

@@ -18,10 +18,10 @@ absl::Status ToStatus(const absl::StatusOr<T>& result) {
 #define SLUICE_CONCAT(a, b) SLUICE_CONCAT_INNER(a, b)
 
 // RETURN_IF_ERROR(expr): returns expr's status from the enclosing function unless it is OK.
-#define RETURN_IF_ERROR(expr)                                                            \
-  do {                                                                                   \
-    absl::Status status_or_error = ::sluice::status_macros_internal::ToStatus((expr));   \
-    if (!status_or_error.ok()) return status_or_error;                                   \
+#define RETURN_IF_ERROR(expr)                                                          \
+  do {                                                                                 \
+    absl::Status status_or_error = ::sluice::status_macros_internal::ToStatus((expr)); \
+    if (!status_or_error.ok()) return status_or_error;                                 \
   } while (false)
 
 // ASSIGN_OR_RETURN(auto x, expr): declares or assigns x from expr's value, or returns its status.

@@ -1,5 +1,5 @@
-// sluice-engine: one rank. Started by a worker (or by `sluice` for looking at a model or at data); it serves EngineService on a
-// unix socket and ends when it is told to, or with the process that started it.
+// sluice-engine: one rank. Started by a worker (or by `sluice` for looking at a model or at data); it serves
+// EngineService on a unix socket and ends when it is told to, or with the process that started it.
 
 #include <ATen/Parallel.h>
 #include <grpcpp/grpcpp.h>

@@ -31,7 +31,8 @@ struct Answers {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Attempt>> Attempt::Start(const v1::AttemptKey& key, int64_t epoch,
-                                                        const std::vector<EngineLaunch>& launches, absl::Duration timeout) {
+                                                        const std::vector<EngineLaunch>& launches,
+                                                        absl::Duration timeout) {
   auto attempt = std::shared_ptr<Attempt>(new Attempt(key, epoch));
   for (const EngineLaunch& launch : launches) {
     ASSIGN_OR_RETURN(std::unique_ptr<EngineProcess> engine, EngineProcess::Start(launch));
@@ -90,8 +91,8 @@ absl::StatusOr<v1::RunStageResponse> Attempt::RunStage(const v1::StageRequest& r
   }
   // A process that died explains every other error: its peers only noticed that it was gone.
   for (const auto& engine : engines_) {
-    const bool suspect = status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kAborted ||
-                         status.code() == absl::StatusCode::kCancelled;
+    const bool suspect = status.code() == absl::StatusCode::kUnavailable ||
+                         status.code() == absl::StatusCode::kAborted || status.code() == absl::StatusCode::kCancelled;
     if (const auto failure = engine->UnaskedExit(suspect ? kExitPatience / ranks() : absl::ZeroDuration())) {
       status = WithFailure(absl::AbortedError(failure->message()), *failure);
       break;

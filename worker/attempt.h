@@ -21,7 +21,8 @@ class Attempt {
 
   // Starts the engines side by side and waits until all answer. On an error none is left.
   static absl::StatusOr<std::shared_ptr<Attempt>> Start(const v1::AttemptKey& key, int64_t epoch,
-                                                        const std::vector<EngineLaunch>& launches, absl::Duration timeout);
+                                                        const std::vector<EngineLaunch>& launches,
+                                                        absl::Duration timeout);
 
   const v1::AttemptKey& key() const { return key_; }
   int64_t epoch() const { return epoch_; }
@@ -32,8 +33,8 @@ class Attempt {
   // Port of the rendezvous store of the engine that serves one; 0 where none does.
   int rendezvous_port() const { return rendezvous_port_; }
 
-  // Runs a stage on all engines; blocks until all have answered, or one has failed and its peers had their grace: then all are
-  // killed. The error is the first rank's that failed; Aborted with a Failure where its process ended.
+  // Runs a stage on all engines; blocks until all have answered, or one has failed and its peers had their grace: then
+  // all are killed. The error is the first rank's that failed; Aborted with a Failure where its process ended.
   absl::StatusOr<v1::RunStageResponse> RunStage(const v1::StageRequest& request, absl::Time deadline);
 
   // How engines that still ran ended: by themselves when asked, or killed.

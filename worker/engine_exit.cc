@@ -11,7 +11,8 @@ namespace sluice::worker {
 namespace {
 
 // What the C++ library and the CUDA runtime print when an allocation fails and nobody caught it.
-constexpr const char* kOutOfMemoryMarks[] = {"std::bad_alloc", "CUDA out of memory", "DefaultCPUAllocator: can't allocate memory"};
+constexpr const char* kOutOfMemoryMarks[] = {"std::bad_alloc", "CUDA out of memory",
+                                             "DefaultCPUAllocator: can't allocate memory"};
 
 std::string LastLine(const std::string& text) {
   std::vector<std::string> lines = absl::StrSplit(text, '\n', absl::SkipWhitespace());
@@ -32,9 +33,10 @@ v1::Failure FailureOfExit(int rank, const ProcessExit& exit, const std::string& 
   std::string message = absl::StrCat("engine of rank ", rank, " ended with ", exit.ToString());
   if (exit.out_of_memory) {
     failure.set_reason(v1::FAILURE_REASON_OUT_OF_MEMORY);
-    absl::StrAppend(&message,
-                    ": the host ran out of memory and the kernel killed it; lower data.max_token_len_per_gpu, use fewer ranks on "
-                    "the host or model_dtype bf16");
+    absl::StrAppend(
+        &message,
+        ": the host ran out of memory and the kernel killed it; lower data.max_token_len_per_gpu, use fewer ranks on "
+        "the host or model_dtype bf16");
   } else if (said_so) {
     failure.set_reason(v1::FAILURE_REASON_OUT_OF_MEMORY);
     absl::StrAppend(&message, ": memory ran out; lower data.max_token_len_per_gpu or use model_dtype bf16");

@@ -12,8 +12,9 @@ namespace sluice::worker {
 // Most of a process's last output that a failure carries.
 inline constexpr int64_t kStderrTailBytes = 64 * 1024;
 
-// The failure of the engine of `rank` that ended by itself. `stderr_tail` is its last output, of which kStderrTailBytes are kept.
-// A kill by the kernel's out-of-memory killer, and an engine that said it ran out of memory, are OUT_OF_MEMORY; all else is ENGINE_CRASHED.
+// The failure of the engine of `rank` that ended by itself. `stderr_tail` is its last output, of which kStderrTailBytes
+// are kept. A kill by the kernel's out-of-memory killer, and an engine that said it ran out of memory, are
+// OUT_OF_MEMORY; all else is ENGINE_CRASHED.
 v1::Failure FailureOfExit(int rank, const ProcessExit& exit, const std::string& stderr_tail);
 
 }  // namespace sluice::worker

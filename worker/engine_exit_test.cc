@@ -31,12 +31,23 @@ TEST_P(EngineExitTest, NamesTheCause) {
 
 INSTANTIATE_TEST_SUITE_P(
     Exits, EngineExitTest,
-    ::testing::Values(
-        Case{"Crash", {.signal = SIGSEGV}, "loading\nstep 3\n\n", v1::FAILURE_REASON_ENGINE_CRASHED, "its last line was: step 3"},
-        Case{"Code", {.exit_code = 7}, "", v1::FAILURE_REASON_ENGINE_CRASHED, "exit code 7"},
-        Case{"Killed", {.signal = SIGKILL}, "x", v1::FAILURE_REASON_ENGINE_CRASHED, "signal 9"},
-        Case{"KernelOom", {.signal = SIGKILL, .out_of_memory = true}, "x", v1::FAILURE_REASON_OUT_OF_MEMORY, "max_token_len_per_gpu"},
-        Case{"BadAlloc", {.signal = SIGABRT}, "what():  std::bad_alloc\n", v1::FAILURE_REASON_OUT_OF_MEMORY, "memory ran out"}),
+    ::testing::Values(Case{"Crash",
+                           {.signal = SIGSEGV},
+                           "loading\nstep 3\n\n",
+                           v1::FAILURE_REASON_ENGINE_CRASHED,
+                           "its last line was: step 3"},
+                      Case{"Code", {.exit_code = 7}, "", v1::FAILURE_REASON_ENGINE_CRASHED, "exit code 7"},
+                      Case{"Killed", {.signal = SIGKILL}, "x", v1::FAILURE_REASON_ENGINE_CRASHED, "signal 9"},
+                      Case{"KernelOom",
+                           {.signal = SIGKILL, .out_of_memory = true},
+                           "x",
+                           v1::FAILURE_REASON_OUT_OF_MEMORY,
+                           "max_token_len_per_gpu"},
+                      Case{"BadAlloc",
+                           {.signal = SIGABRT},
+                           "what():  std::bad_alloc\n",
+                           v1::FAILURE_REASON_OUT_OF_MEMORY,
+                           "memory ran out"}),
     [](const auto& info) { return info.param.name; });
 
 TEST(EngineExitTest, KeepsTheEndOfLongOutput) {

@@ -46,7 +46,8 @@ class EngineProcess {
   // Why it ended, once it has and nobody asked for it. Waits at most `patience` for a process that is just ending.
   std::optional<v1::Failure> UnaskedExit(absl::Duration patience) const;
 
-  // Asks it to finish, then SIGTERM, then SIGKILL when `grace` is over. Returns when it is gone; true if it had to be killed.
+  // Asks it to finish, then SIGTERM, then SIGKILL when `grace` is over. Returns when it is gone; true if it had to be
+  // killed.
   bool Stop(absl::Duration grace);
 
   bool running() const { return !process_->exit().has_value(); }

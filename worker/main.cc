@@ -24,14 +24,18 @@ int main(int argc, char** argv) {
   sluice::worker::WorkerOptions options;
   std::string log_level = "info";
   double grace_s = 30;
-  app.add_option("--controller", options.controller_address, "Address of the controller, host:port or unix:path")->required();
+  app.add_option("--controller", options.controller_address, "Address of the controller, host:port or unix:path")
+      ->required();
   app.add_option("--id", options.worker_id, "Name of this worker, stable over restarts (default: the host's name)");
-  app.add_option("--listen", options.listen_address, "Address to listen on; port 0: any free one")->capture_default_str();
-  app.add_option("--advertise-host", options.advertise_host, "Name or address at which others reach this host (default: as in --listen)");
+  app.add_option("--listen", options.listen_address, "Address to listen on; port 0: any free one")
+      ->capture_default_str();
+  app.add_option("--advertise-host", options.advertise_host,
+                 "Name or address at which others reach this host (default: as in --listen)");
   app.add_option("--metrics", options.metrics_address, "Address of /metrics, such as 127.0.0.1:9102 (default: none)");
   app.add_option("--state-dir", options.state_dir, "Folder for logs")->required();
   app.add_option("--engine", options.engine_binary, "The engine program (default: sluice-engine beside this one)");
-  app.add_option("--rank-slots", options.rank_slots, "Engines at once; 0: one for each GPU, or for each core where there is none")
+  app.add_option("--rank-slots", options.rank_slots,
+                 "Engines at once; 0: one for each GPU, or for each core where there is none")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app.add_flag("--insecure-listen", options.insecure_listen, "Allow --listen on an address that other hosts can reach");

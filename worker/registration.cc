@@ -16,8 +16,8 @@ constexpr absl::Duration kStopGrace = absl::Seconds(5);
 
 }  // namespace
 
-Registration::Registration(std::unique_ptr<v1::WorkerRegistryService::StubInterface> controller, RegistrationOptions options,
-                           Supervisor* supervisor, Metrics* metrics, const Clock* clock)
+Registration::Registration(std::unique_ptr<v1::WorkerRegistryService::StubInterface> controller,
+                           RegistrationOptions options, Supervisor* supervisor, Metrics* metrics, const Clock* clock)
     : controller_(std::move(controller)),
       options_(std::move(options)),
       supervisor_(supervisor),
@@ -57,8 +57,9 @@ absl::Duration Registration::Exchange() {
   }
   if (!lease_lost_ && clock_->Now() - last_answer_ > lease_) {
     lease_lost_ = true;
-    LoggerFor("worker").Warning(absl::StrCat("no heartbeat was answered for ", absl::FormatDuration(lease_),
-                                             ": stopping all attempts, their controller may have started them elsewhere"));
+    LoggerFor("worker").Warning(
+        absl::StrCat("no heartbeat was answered for ", absl::FormatDuration(lease_),
+                     ": stopping all attempts, their controller may have started them elsewhere"));
     for (const v1::AttemptStatus& attempt : supervisor_->Statuses()) {
       v1::AttemptKey key;
       key.set_job_id(attempt.job_id());
@@ -77,7 +78,8 @@ bool Registration::Register() {
   if (!status.ok()) {
     // Said once, not at every retry.
     if (last_error_ != status.error_message()) {
-      LoggerFor("worker").Warning(absl::StrCat("cannot register with the controller: ", status.error_message(), "; trying on"));
+      LoggerFor("worker").Warning(
+          absl::StrCat("cannot register with the controller: ", status.error_message(), "; trying on"));
       last_error_ = status.error_message();
     }
     return false;
@@ -108,7 +110,8 @@ bool Registration::Beat() {
   }
   metrics_->Observe(MetricId::kHeartbeatRoundTrip, {}, absl::ToDoubleSeconds(absl::Now() - sent));
   for (const v1::AttemptKey& key : response.stop()) {
-    LoggerFor("worker").Info(absl::StrCat("stopping ", key.job_id(), " attempt ", key.attempt(), ": the controller asks for it"));
+    LoggerFor("worker").Info(
+        absl::StrCat("stopping ", key.job_id(), " attempt ", key.attempt(), ": the controller asks for it"));
     supervisor_->StopWithoutFence(key, kStopGrace);
   }
   return true;

@@ -18,9 +18,8 @@ namespace {
 // Job ids become folder names.
 absl::Status CheckJobId(const std::string& job_id) {
   const bool plain = !job_id.empty() && job_id.size() <= 128 && job_id[0] != '.' &&
-                     std::all_of(job_id.begin(), job_id.end(), [](unsigned char c) {
-                       return isalnum(c) || c == '-' || c == '_' || c == '.';
-                     });
+                     std::all_of(job_id.begin(), job_id.end(),
+                                 [](unsigned char c) { return isalnum(c) || c == '-' || c == '_' || c == '.'; });
   if (plain) return absl::OkStatus();
   return absl::InvalidArgumentError("job_id must be 1 to 128 letters, digits, '-', '_' or '.'");
 }
@@ -31,7 +30,8 @@ absl::StatusOr<std::unique_ptr<Supervisor>> Supervisor::Create(const SupervisorO
   // A unix socket's path has at most 107 bytes: a short folder of its own, not one below a long state folder.
   std::string socket_dir = (std::filesystem::temp_directory_path() / "sluice-XXXXXX").string();
   if (mkdtemp(socket_dir.data()) == nullptr) {
-    return absl::UnavailableError(absl::StrCat(socket_dir, ": cannot make a folder for sockets; set TMPDIR to a writable one"));
+    return absl::UnavailableError(
+        absl::StrCat(socket_dir, ": cannot make a folder for sockets; set TMPDIR to a writable one"));
   }
   return std::unique_ptr<Supervisor>(new Supervisor(options, socket_dir, metrics));
 }
@@ -79,7 +79,8 @@ std::string Supervisor::LogPath(const std::string& job_id, int32_t attempt, int3
   return absl::StrCat(options_.log_dir, "/", job_id, "/", attempt, "/rank_", rank, ".log");
 }
 
-std::vector<EngineLaunch> Supervisor::Launches(const v1::StartAttemptRequest& request, const std::vector<int>& slots) const {
+std::vector<EngineLaunch> Supervisor::Launches(const v1::StartAttemptRequest& request,
+                                               const std::vector<int>& slots) const {
   const bool all_here = request.ranks_size() == request.world_size();
   const int asked_threads = request.spec().engine().cpu_threads();
   const bool use_gpus = options_.gpus && request.spec().engine().device() != "cpu";
@@ -139,7 +140,8 @@ absl::StatusOr<v1::StartAttemptResponse> Supervisor::StartAttempt(const v1::Star
   }
 
   std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(LogPath(request.job_id(), request.attempt(), 0)).parent_path(), error);
+  std::filesystem::create_directories(
+      std::filesystem::path(LogPath(request.job_id(), request.attempt(), 0)).parent_path(), error);
   absl::StatusOr<std::shared_ptr<Attempt>> attempt =
       error ? absl::UnavailableError(absl::StrCat(options_.log_dir, ": ", error.message()))
             : Attempt::Start(starting.key, request.epoch(), Launches(request, starting.slots), options_.start_timeout);
@@ -154,10 +156,9 @@ absl::StatusOr<v1::StartAttemptResponse> Supervisor::StartAttempt(const v1::Star
     metrics_->Set(MetricId::kEngines, {}, options_.rank_slots - static_cast<int>(free_slots_.size()));
     for (v1::StartedEngine engine : (*attempt)->started()) {
       if (engine.rank() == 0 && request.world_size() > 1) {
-        engine.set_rendezvous_address(
-            (*attempt)->rendezvous_port() != 0
-                ? absl::StrCat("tcp:", options_.host, ":", (*attempt)->rendezvous_port())
-                : absl::StrCat("file:", socket_dir_, "/", request.epoch(), ".rendezvous"));
+        engine.set_rendezvous_address((*attempt)->rendezvous_port() != 0
+                                          ? absl::StrCat("tcp:", options_.host, ":", (*attempt)->rendezvous_port())
+                                          : absl::StrCat("file:", socket_dir_, "/", request.epoch(), ".rendezvous"));
       }
       *response.add_engines() = engine;
     }
@@ -266,7 +267,9 @@ std::vector<v1::AttemptStatus> Supervisor::Statuses() {
   return statuses;
 }
 
-void Supervisor::StopWithoutFence(const v1::AttemptKey& key, absl::Duration grace) { Stop(key.job_id(), key.attempt(), grace); }
+void Supervisor::StopWithoutFence(const v1::AttemptKey& key, absl::Duration grace) {
+  Stop(key.job_id(), key.attempt(), grace);
+}
 
 void Supervisor::Shutdown(absl::Duration grace) {
   std::vector<v1::AttemptKey> keys;

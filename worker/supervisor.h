@@ -79,8 +79,8 @@ class Supervisor {
   mutable absl::Mutex mutex_;
   absl::CondVar changed_;
   bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
-  std::map<std::string, Running> running_ ABSL_GUARDED_BY(mutex_);         // by job
-  std::map<std::string, int64_t> newest_epoch_ ABSL_GUARDED_BY(mutex_);    // by job
+  std::map<std::string, Running> running_ ABSL_GUARDED_BY(mutex_);       // by job
+  std::map<std::string, int64_t> newest_epoch_ ABSL_GUARDED_BY(mutex_);  // by job
   std::set<int> free_slots_ ABSL_GUARDED_BY(mutex_);
 };
 

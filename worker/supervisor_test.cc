@@ -213,7 +213,8 @@ TEST_F(SupervisorTest, AnEngineThatCannotStartIsExplained) {
   setenv("SLUICE_FAKE_ENGINE_EXITS", "1", 1);
   const auto started = supervisor_->StartAttempt(StartRequest("fine", 1));
   unsetenv("SLUICE_FAKE_ENGINE_EXITS");
-  EXPECT_THAT(started, StatusIs(absl::StatusCode::kAborted, HasSubstr("exit code 3; its last line was: no such device")));
+  EXPECT_THAT(started,
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("exit code 3; its last line was: no such device")));
   EXPECT_OK(supervisor_->StartAttempt(StartRequest("fine", 1))) << "the slot came back";
 }
 
@@ -248,7 +249,8 @@ TEST_F(SupervisorTest, ShutdownRefusesAndStops) {
   ASSERT_OK_AND_ASSIGN(const auto started, supervisor_->StartAttempt(StartRequest("fine", 1)));
   supervisor_->Shutdown(absl::Seconds(10));
   EXPECT_NE(kill(started.engines(0).pid(), 0), 0);
-  EXPECT_THAT(supervisor_->StartAttempt(StartRequest("fine", 1)), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("shutting down")));
+  EXPECT_THAT(supervisor_->StartAttempt(StartRequest("fine", 1)),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("shutting down")));
 }
 
 }  // namespace

@@ -60,22 +60,27 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const WorkerOptions& optio
   ASSIGN_OR_RETURN(const ListenAddress listen, ParseListenAddress(options.listen_address));
   if (!IsLocalOnly(listen) && !options.insecure_listen) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--listen ", options.listen_address, " can be reached from other hosts and calls are not authenticated; "
+        absl::StrCat("--listen ", options.listen_address,
+                     " can be reached from other hosts and calls are not authenticated; "
                      "listen on 127.0.0.1, or add --insecure-listen on a network that you trust"));
   }
   RETURN_IF_ERROR(CheckNotInUse(listen));
   SupervisorOptions supervisor;
   supervisor.engine_binary = options.engine_binary.empty() ? EngineBesideUs() : options.engine_binary;
   if (access(supervisor.engine_binary.c_str(), X_OK) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("no engine program at ", supervisor.engine_binary, "; name it with --engine"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("no engine program at ", supervisor.engine_binary, "; name it with --engine"));
   }
   const std::vector<std::string> gpus = ProbeGpus();
   supervisor.cpu_cores = std::max(1u, std::thread::hardware_concurrency());
   supervisor.gpus = !gpus.empty();
   supervisor.rank_slots = options.rank_slots;
-  if (supervisor.rank_slots == 0) supervisor.rank_slots = gpus.empty() ? supervisor.cpu_cores : static_cast<int>(gpus.size());
+  if (supervisor.rank_slots == 0)
+    supervisor.rank_slots = gpus.empty() ? supervisor.cpu_cores : static_cast<int>(gpus.size());
   supervisor.log_dir = options.state_dir + "/logs";
-  supervisor.host = !options.advertise_host.empty() ? options.advertise_host : listen.is_unix ? "127.0.0.1" : listen.host;
+  supervisor.host = !options.advertise_host.empty() ? options.advertise_host
+                    : listen.is_unix                ? "127.0.0.1"
+                                                    : listen.host;
 
   auto parts = std::make_unique<Parts>();
   parts->metrics = std::make_shared<Metrics>(MetricRole::kWorker);
@@ -83,7 +88,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const WorkerOptions& optio
     ASSIGN_OR_RETURN(parts->metrics_server, MetricsServer::Start(options.metrics_address, parts->metrics));
   }
   ASSIGN_OR_RETURN(parts->supervisor, Supervisor::Create(supervisor, parts->metrics.get()));
-  parts->service = std::make_unique<WorkerServiceImpl>(parts->supervisor.get(), parts->metrics.get(), supervisor.rank_slots);
+  parts->service =
+      std::make_unique<WorkerServiceImpl>(parts->supervisor.get(), parts->metrics.get(), supervisor.rank_slots);
 
   grpc::EnableDefaultHealthCheckService(true);
   if (options.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -95,7 +101,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const WorkerOptions& optio
   parts->server = builder.BuildAndStart();
   if (parts->server == nullptr) {
     return absl::FailedPreconditionError(
-        absl::StrCat("cannot listen on ", options.listen_address, ": it is in use or not an address of this host; choose another --listen"));
+        absl::StrCat("cannot listen on ", options.listen_address,
+                     ": it is in use or not an address of this host; choose another --listen"));
   }
   parts->address = FormatAddress(listen, port);
 
@@ -112,9 +119,9 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const WorkerOptions& optio
   resources->set_cpu_cores(supervisor.cpu_cores);
   resources->set_memory_bytes(HostMemoryBytes());
   for (const std::string& gpu : gpus) resources->add_gpu_names(gpu);
-  parts->registration = std::make_unique<Registration>(
-      v1::WorkerRegistryService::NewStub(MakeChannel(options.controller_address)), std::move(registration),
-      parts->supervisor.get(), parts->metrics.get(), clock);
+  parts->registration =
+      std::make_unique<Registration>(v1::WorkerRegistryService::NewStub(MakeChannel(options.controller_address)),
+                                     std::move(registration), parts->supervisor.get(), parts->metrics.get(), clock);
   return std::unique_ptr<Worker>(new Worker(std::move(parts)));
 }
 

@@ -15,8 +15,8 @@ constexpr absl::Duration kLongestStage = absl::Hours(24);
 
 // Runs `body` on `threads` and answers with its result.
 template <typename Response, typename Body>
-grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const char* method, ThreadPool* threads, Metrics* metrics,
-                                 Response* response, Body body) {
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const char* method, ThreadPool* threads,
+                                 Metrics* metrics, Response* response, Body body) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const absl::Time start = absl::Now();
   threads->Submit([=, body = std::move(body)] {
@@ -52,16 +52,18 @@ grpc::ServerUnaryReactor* WorkerServiceImpl::StopAttempt(grpc::CallbackServerCon
                 [=, this] { return supervisor_->StopAttempt(*request); });
 }
 
-grpc::ServerUnaryReactor* WorkerServiceImpl::RunStage(grpc::CallbackServerContext* context, const v1::RunStageRequest* request,
+grpc::ServerUnaryReactor* WorkerServiceImpl::RunStage(grpc::CallbackServerContext* context,
+                                                      const v1::RunStageRequest* request,
                                                       v1::RunStageResponse* response) {
   const absl::Time deadline = std::min(absl::FromChrono(context->deadline()), absl::Now() + kLongestStage);
   return Answer(context, "RunStage", &stage_threads_, metrics_, response,
                 [=, this] { return supervisor_->RunStage(*request, deadline); });
 }
 
-grpc::ServerUnaryReactor* WorkerServiceImpl::ReadLog(grpc::CallbackServerContext* context, const v1::ReadLogRequest* request,
-                                                     v1::ReadLogResponse* response) {
-  return Answer(context, "ReadLog", &log_threads_, metrics_, response, [=, this] { return supervisor_->ReadLog(*request); });
+grpc::ServerUnaryReactor* WorkerServiceImpl::ReadLog(grpc::CallbackServerContext* context,
+                                                     const v1::ReadLogRequest* request, v1::ReadLogResponse* response) {
+  return Answer(context, "ReadLog", &log_threads_, metrics_, response,
+                [=, this] { return supervisor_->ReadLog(*request); });
 }
 
 }  // namespace sluice::worker

@@ -7,7 +7,8 @@
 
 namespace sluice::testing {
 
-// $SLUICE_SHARED, or ../shared beside the repository (tests run in the repository's root). nullopt where it is not there.
+// $SLUICE_SHARED, or ../shared beside the repository (tests run in the repository's root). nullopt where it is not
+// there.
 inline std::optional<std::filesystem::path> SharedDir() {
   const char* from_environment = std::getenv("SLUICE_SHARED");
   std::filesystem::path folder = from_environment != nullptr ? from_environment : "../shared";

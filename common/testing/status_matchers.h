@@ -32,8 +32,7 @@ MATCHER_P2(StatusIs, code, message_matcher, "") {
 
 #define ASSERT_OK(expr) ASSERT_THAT((expr), ::sluice::testing::IsOk())
 #define EXPECT_OK(expr) EXPECT_THAT((expr), ::sluice::testing::IsOk())
-#define ASSERT_OK_AND_ASSIGN(lhs, expr) \
-  ASSERT_OK_AND_ASSIGN_INNER(SLUICE_CONCAT(status_or_value_, __LINE__), lhs, expr)
+#define ASSERT_OK_AND_ASSIGN(lhs, expr) ASSERT_OK_AND_ASSIGN_INNER(SLUICE_CONCAT(status_or_value_, __LINE__), lhs, expr)
 #define ASSERT_OK_AND_ASSIGN_INNER(result, lhs, expr) \
   auto result = (expr);                               \
   ASSERT_OK(result);                                  \

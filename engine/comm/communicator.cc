@@ -52,7 +52,8 @@ void Communicator::Enter(const char* name) {
 absl::Status Communicator::Leave(const absl::Status& status, int64_t bytes) const {
   if (status.ok()) return status;
   absl::MutexLock lock(&mutex_);
-  return Annotate(status, absl::StrCat("collective ", state_.sequence, " (", state_.name, ", ", bytes, " bytes) on rank ", rank_));
+  return Annotate(
+      status, absl::StrCat("collective ", state_.sequence, " (", state_.name, ", ", bytes, " bytes) on rank ", rank_));
 }
 
 absl::Status Communicator::AllReduceSum(kernels::TensorView values) {

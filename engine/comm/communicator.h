@@ -1,11 +1,11 @@
 // Collective operations between the ranks of a job.
 //
-// Every rank calls the same operations in the same order. Each operation has a sequence number, from 1; number and name of the
-// latest are readable from any thread, so that a heartbeat can say where a hanging rank stands. All other
+// Every rank calls the same operations in the same order. Each operation has a sequence number, from 1; number and name
+// of the latest are readable from any thread, so that a heartbeat can say where a hanging rank stands. All other
 // methods are for one thread at a time.
 //
-// Errors: Aborted, naming rank, operation and bytes, when a peer is gone or the time-out has passed. The communicator is
-// unusable afterwards: the attempt ends.
+// Errors: Aborted, naming rank, operation and bytes, when a peer is gone or the time-out has passed. The communicator
+// is unusable afterwards: the attempt ends.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ namespace sluice::engine {
 struct CommunicatorOptions {
   int rank = 0;
   int world_size = 1;
-  // Where the ranks meet: "file:PATH" (all on one host) or "tcp:HOST:PORT" (served by rank 0's RendezvousServer). Not used
-  // where world_size is 1.
+  // Where the ranks meet: "file:PATH" (all on one host) or "tcp:HOST:PORT" (served by rank 0's RendezvousServer). Not
+  // used where world_size is 1.
   std::string rendezvous;
   // Address of the interface that this rank's peers connect to.
   std::string host = "127.0.0.1";
@@ -68,9 +68,9 @@ class Communicator {
   // Returns when all ranks have called it.
   absl::Status Barrier();
 
-  // Makes all ranks agree on the outcome of something each did alone: OK where it was OK everywhere, else the first failed
-  // rank's status with "rank N: " before it (without that where there is one rank only). A rank that failed alone
-  // before a collective would leave its peers waiting; call this first.
+  // Makes all ranks agree on the outcome of something each did alone: OK where it was OK everywhere, else the first
+  // failed rank's status with "rank N: " before it (without that where there is one rank only). A rank that failed
+  // alone before a collective would leave its peers waiting; call this first.
   absl::Status Agree(const absl::Status& local);
 
  protected:
@@ -91,8 +91,8 @@ class Communicator {
   CollectiveState state_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The meeting point of ranks on several hosts: a key-value store served by rank 0's process, from before the peers know its address
-// until the end. Only for ranks on several hosts: it listens on all interfaces.
+// The meeting point of ranks on several hosts: a key-value store served by rank 0's process, from before the peers know
+// its address until the end. Only for ranks on several hosts: it listens on all interfaces.
 class RendezvousServer {
  public:
   // Listens on a free port. Unavailable: none can be had.

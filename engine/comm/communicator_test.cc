@@ -19,10 +19,10 @@ void RunWorld(int world_size, const std::string& rendezvous, const std::function
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < world_size; ++rank) {
     ranks.emplace_back([&, rank] {
-      ASSERT_OK_AND_ASSIGN(auto communicator, Communicator::Create({.rank = rank,
-                                                                    .world_size = world_size,
-                                                                    .rendezvous = rendezvous,
-                                                                    .timeout = absl::Seconds(20)}));
+      ASSERT_OK_AND_ASSIGN(
+          auto communicator,
+          Communicator::Create(
+              {.rank = rank, .world_size = world_size, .rendezvous = rendezvous, .timeout = absl::Seconds(20)}));
       body(*communicator);
     });
   }

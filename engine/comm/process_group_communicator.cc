@@ -28,7 +28,8 @@ std::chrono::milliseconds Milliseconds(absl::Duration duration) {
   return std::chrono::milliseconds(absl::ToInt64Milliseconds(duration));
 }
 
-// LibTorch reports a lost peer and a time-out by exceptions; its messages end in a C++ stack trace, which helps nobody here.
+// LibTorch reports a lost peer and a time-out by exceptions; its messages end in a C++ stack trace, which helps nobody
+// here.
 absl::Status CallC10d(absl::FunctionRef<void()> body) {
   try {
     body();
@@ -59,7 +60,8 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Store>> OpenStore(const CommunicatorOpti
     RETURN_IF_ERROR(
         CallC10d([&] { store = c10::make_intrusive<c10d::TCPStore>(std::string(address.substr(0, colon)), tcp); }));
   } else {
-    return absl::InvalidArgumentError(absl::StrCat("rendezvous address ", options.rendezvous, " is neither file: nor tcp:"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("rendezvous address ", options.rendezvous, " is neither file: nor tcp:"));
   }
   store->setTimeout(Milliseconds(options.timeout));
   return store;
@@ -82,8 +84,7 @@ absl::StatusOr<std::unique_ptr<RendezvousServer>> RendezvousServer::Start() {
   options.isServer = true;
   options.waitWorkers = false;
   c10::intrusive_ptr<c10d::TCPStore> store;
-  const absl::Status status =
-      CallC10d([&] { store = c10::make_intrusive<c10d::TCPStore>("localhost", options); });
+  const absl::Status status = CallC10d([&] { store = c10::make_intrusive<c10d::TCPStore>("localhost", options); });
   if (!status.ok()) return absl::UnavailableError(absl::StrCat("rendezvous store: ", status.message()));
   return std::make_unique<TcpRendezvousServer>(std::move(store));
 }
@@ -114,9 +115,9 @@ absl::StatusOr<std::unique_ptr<Communicator>> ProcessGroupCommunicator::Connect(
     }
   });
   if (!status.ok()) {
-    return absl::AbortedError(
-        absl::StrCat("rank ", options.rank, " of ", options.world_size, " could not join its peers at ", options.rendezvous,
-                     " from ", options.host, ": ", status.message()));
+    return absl::AbortedError(absl::StrCat("rank ", options.rank, " of ", options.world_size,
+                                           " could not join its peers at ", options.rendezvous, " from ", options.host,
+                                           ": ", status.message()));
   }
   return std::unique_ptr<Communicator>(new ProcessGroupCommunicator(options, std::move(groups)));
 }

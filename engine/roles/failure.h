@@ -6,10 +6,11 @@
 
 namespace sluice::engine {
 
-// `status` with a Failure as its evidence, so that the controller need not guess. Codes are mapped as follows, unless the
-// status carries a Failure already: InvalidArgument, NotFound, AlreadyExists and OutOfRange are INVALID (the user's input);
-// Aborted is COLLECTIVE; ResourceExhausted is STORAGE for an operation that writes files and OUT_OF_MEMORY for the others; DataLoss
-// is INVALID where something is read and STORAGE where it is written; all else is ENGINE_ERROR. OK stays OK.
+// `status` with a Failure as its evidence, so that the controller need not guess. Codes are mapped as follows, unless
+// the status carries a Failure already: InvalidArgument, NotFound, AlreadyExists and OutOfRange are INVALID (the user's
+// input); Aborted is COLLECTIVE; ResourceExhausted is STORAGE for an operation that writes files and OUT_OF_MEMORY for
+// the others; DataLoss is INVALID where something is read and STORAGE where it is written; all else is ENGINE_ERROR. OK
+// stays OK.
 absl::Status WithFailureOf(const absl::Status& status, v1::StageRequest::OpCase op, int rank);
 
 }  // namespace sluice::engine

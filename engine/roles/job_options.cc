@@ -29,7 +29,8 @@ absl::StatusOr<DatasetOptions> CommonDatasetOptions(const v1::JobSpec& spec) {
   options.max_length = data.max_length();
   ASSIGN_OR_RETURN(options.truncation, ParseTruncation(data.truncation()));
   options.threads = data.num_workers();
-  ASSIGN_OR_RETURN(options.cache_dir, ResolveCacheDir(data.cache_dir(), [](const char* name) -> const char* { return getenv(name); }));
+  ASSIGN_OR_RETURN(options.cache_dir,
+                   ResolveCacheDir(data.cache_dir(), [](const char* name) -> const char* { return getenv(name); }));
   options.max_tokens_per_micro_batch = data.max_token_len_per_gpu();
   options.seed = static_cast<uint64_t>(spec.trainer().seed());
   return options;
@@ -48,8 +49,8 @@ absl::StatusOr<kernels::Device> ChooseDevice(const std::string& device) {
   }
   if (count > 0) return kernels::Device::Cuda(0);
   if (device == "auto") return kernels::Device::Cpu();
-  return absl::FailedPreconditionError(
-      absl::StrCat("engine.device: cuda is asked for, but ", problem, "; use engine.device=cpu, or check the driver with nvidia-smi"));
+  return absl::FailedPreconditionError(absl::StrCat("engine.device: cuda is asked for, but ", problem,
+                                                    "; use engine.device=cpu, or check the driver with nvidia-smi"));
 }
 
 kernels::DType DTypeOf(const v1::EngineSpec& engine) {
@@ -90,11 +91,14 @@ absl::StatusOr<std::string> OverrideJson(const v1::ModelSpec& model) {
   if (model.override_config().fields().empty()) return std::string();
   std::string json;
   const auto status = google::protobuf::util::MessageToJsonString(model.override_config(), &json);
-  if (!status.ok()) return absl::InvalidArgumentError(absl::StrCat("model.override_config: ", std::string(status.message())));
+  if (!status.ok())
+    return absl::InvalidArgumentError(absl::StrCat("model.override_config: ", std::string(status.message())));
   return json;
 }
 
-std::string ConfigFolder(const v1::ModelSpec& model) { return model.hf_config_path().empty() ? model.path() : model.hf_config_path(); }
+std::string ConfigFolder(const v1::ModelSpec& model) {
+  return model.hf_config_path().empty() ? model.path() : model.hf_config_path();
+}
 
 std::string TokenizerFolder(const v1::ModelSpec& model) {
   return model.tokenizer_path().empty() ? model.path() : model.tokenizer_path();

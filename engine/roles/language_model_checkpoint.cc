@@ -33,7 +33,8 @@ bool Contains(const google::protobuf::RepeatedPtrField<std::string>& list, const
 
 // Rank 0's resume decision as text, for the other ranks: the path (empty: from the beginning) and the reason.
 std::string Serialize(const ResumeDecision& decision) {
-  return nlohmann::json({{"path", decision.checkpoint ? decision.checkpoint->path : ""}, {"reason", decision.reason}}).dump();
+  return nlohmann::json({{"path", decision.checkpoint ? decision.checkpoint->path : ""}, {"reason", decision.reason}})
+      .dump();
 }
 
 int64_t BytesOf(const std::vector<FileEntry>& entries) {
@@ -56,7 +57,8 @@ TrainingState LanguageModelRole::CurrentState() const {
   TrainingState state;
   state.step = steps_done_;
   state.data.epoch = steps_done_ / train_->steps_per_epoch();
-  state.data.samples_into_epoch = std::min(train_->rows(), steps_done_ % train_->steps_per_epoch() * spec_.data().train_batch_size());
+  state.data.samples_into_epoch =
+      std::min(train_->rows(), steps_done_ % train_->steps_per_epoch() * spec_.data().train_batch_size());
   state.data.permutation_seed = static_cast<uint64_t>(spec_.trainer().seed());
   state.data.data_fingerprint = SplitPath(train_->cache().folder()).name;
   state.schedule.next_update = schedule_steps_;
@@ -94,7 +96,8 @@ absl::Status LanguageModelRole::WriteCheckpointFiles(PendingCheckpoint* pending)
 absl::StatusOr<v1::CheckpointResult> LanguageModelRole::SaveCheckpoint(const v1::SaveCheckpointOp& op) {
   RETURN_IF_ERROR(RequireTrainable());
   if (op.step() != steps_done_) {
-    return absl::FailedPreconditionError(absl::StrCat("a checkpoint of step ", op.step(), " is asked for, but ", steps_done_, " steps are done"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("a checkpoint of step ", op.step(), " is asked for, but ", steps_done_, " steps are done"));
   }
   const absl::Time start = absl::Now();
   ASSIGN_OR_RETURN(CheckpointStore store, OpenStore());
@@ -108,17 +111,20 @@ absl::StatusOr<v1::CheckpointResult> LanguageModelRole::SaveCheckpoint(const v1:
       ASSIGN_OR_RETURN(PendingCheckpoint pending, store.Begin(op.step()));
       const absl::Status written = WriteCheckpointFiles(&pending);
       Failpoint("engine.checkpoint_before_commit");
-      const std::string metadata = nlohmann::json({{"sluice_version", BuildVersion()}, {"recipe", spec_.recipe()}}).dump();
+      const std::string metadata =
+          nlohmann::json({{"sluice_version", BuildVersion()}, {"recipe", spec_.recipe()}}).dump();
       absl::StatusOr<CommitResult> committed =
           written.ok() ? pending.Commit(pending.entries(), communicator_->world_size(), metadata) : written;
       if (!committed.ok()) {
         // The room it took is given back: on a full disk the next save may fit.
-        if (const absl::Status aborted = pending.Abort(); !aborted.ok()) LoggerFor("engine").Warning(std::string(aborted.message()));
+        if (const absl::Status aborted = pending.Abort(); !aborted.ok())
+          LoggerFor("engine").Warning(std::string(aborted.message()));
         return committed.status();
       }
       Failpoint("engine.checkpoint_after_commit");
       if (!committed->retention.ok()) {
-        LoggerFor("engine").Warning(absl::StrCat("an old checkpoint could not be deleted: ", committed->retention.message()));
+        LoggerFor("engine").Warning(
+            absl::StrCat("an old checkpoint could not be deleted: ", committed->retention.message()));
       }
       result.set_path(committed->path);
       result.set_bytes(BytesOf(pending.entries()));
@@ -139,8 +145,9 @@ absl::Status LanguageModelRole::Restore(const std::string& path) {
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(PosixFileSystem(), path));
   for (const char* name : {kWeightsName, kOptimizerName, kTrainingStateName}) {
     if (!checkpoint.Contains(name)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          path, " has no ", name, ": a run cannot go on from it (checkpoint.save_contents must name model, optimizer and extra)"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " has no ", name,
+                       ": a run cannot go on from it (checkpoint.save_contents must name model, optimizer and extra)"));
     }
   }
   ASSIGN_OR_RETURN(const std::string text, checkpoint.ReadFile(kTrainingStateName));
@@ -148,12 +155,15 @@ absl::Status LanguageModelRole::Restore(const std::string& path) {
   const std::string fingerprint = SplitPath(train_->cache().folder()).name;
   if (state.data.data_fingerprint != fingerprint) {
     return absl::InvalidArgumentError(absl::StrCat(
-        path, " was made with other training data (files, tokenizer, template or length limits changed): its place in the data means "
+        path,
+        " was made with other training data (files, tokenizer, template or length limits changed): its place in the "
+        "data means "
         "nothing here. Restore them, or start a new run from the exported model with trainer.resume_mode=disable"));
   }
   if (state.data.permutation_seed != static_cast<uint64_t>(spec_.trainer().seed())) {
     return absl::InvalidArgumentError(absl::StrCat(path, " was made with trainer.seed=", state.data.permutation_seed,
-                                                   ", the job has ", spec_.trainer().seed(), ": the order of rows would change"));
+                                                   ", the job has ", spec_.trainer().seed(),
+                                                   ": the order of rows would change"));
   }
   // The cursor in rows; steps follow from it, so a changed batch size shows here.
   const int64_t step_in_epoch = state.step % train_->steps_per_epoch();
@@ -195,7 +205,8 @@ absl::Status LanguageModelRole::Resume(v1::InitializeResult* result) {
     }();
   }
   RETURN_IF_ERROR(communicator_->Agree(decided));
-  ASSIGN_OR_RETURN(const std::vector<std::string> told, communicator_->AllGather(options_.rank == 0 ? Serialize(decision) : ""));
+  ASSIGN_OR_RETURN(const std::vector<std::string> told,
+                   communicator_->AllGather(options_.rank == 0 ? Serialize(decision) : ""));
   const nlohmann::json message = nlohmann::json::parse(told[0]);
   const std::string path = message["path"];
   result->set_resume_reason(std::string(message["reason"]));
@@ -208,7 +219,8 @@ absl::Status LanguageModelRole::Resume(v1::InitializeResult* result) {
       ASSIGN_OR_RETURN(CheckpointStore store, OpenStore());
       ASSIGN_OR_RETURN(const std::vector<int64_t> aside, store.SetAsideNewerThan(path.empty() ? -1 : steps_done_));
       for (const int64_t step : aside) {
-        LoggerFor("engine").Warning(absl::StrCat("checkpoint of step ", step, " in ", folder, " is not part of this run: set aside, not deleted"));
+        LoggerFor("engine").Warning(absl::StrCat("checkpoint of step ", step, " in ", folder,
+                                                 " is not part of this run: set aside, not deleted"));
       }
       RETURN_IF_ERROR(store.RemoveStale().status());
       ASSIGN_OR_RETURN(metrics_log_, MetricsLog::Open(MetricsPath(spec_.trainer()), steps_done_));
@@ -248,8 +260,11 @@ absl::StatusOr<int64_t> LanguageModelRole::WriteHuggingFaceFolder(const std::str
   options.max_shard_bytes = static_cast<int64_t>(spec_.checkpoint().max_shard_size_gb() * 1e9);
   options.companions_from = TokenizerFolder(spec_.model());
   options.replace = true;
-  const TensorSource source = [&](const TensorSpec& spec) -> absl::StatusOr<std::span<const std::byte>> { return bytes[spec.name]; };
-  RETURN_IF_ERROR(WriteModelFolder(PosixFileSystem(), path, ExportConfigJson(parameters_->config(), dtype), specs, source, options));
+  const TensorSource source = [&](const TensorSpec& spec) -> absl::StatusOr<std::span<const std::byte>> {
+    return bytes[spec.name];
+  };
+  RETURN_IF_ERROR(WriteModelFolder(PosixFileSystem(), path, ExportConfigJson(parameters_->config(), dtype), specs,
+                                   source, options));
   return total;
 }
 

@@ -43,7 +43,8 @@ absl::Status LanguageModelRole::RequireTrainable() const {
 }
 
 absl::Status LanguageModelRole::Connect(const v1::InitializeOp& op) {
-  if (parameters_ != nullptr || train_ != nullptr) return absl::FailedPreconditionError("the engine is initialised already");
+  if (parameters_ != nullptr || train_ != nullptr)
+    return absl::FailedPreconditionError("the engine is initialised already");
   spec_ = op.spec();
   attempt_name_ = absl::StrCat(op.job_id().empty() ? "local" : op.job_id(), "-", op.attempt());
   ASSIGN_OR_RETURN(device_, ChooseDevice(spec_.engine().device()));
@@ -70,7 +71,8 @@ absl::Status LanguageModelRole::OpenModel() {
   options.device = device_;
   options.gradients = !spec_.engine().forward_only();
   if (spec_.model().init() == "random") {
-    ASSIGN_OR_RETURN(parameters_, Parameters::CreateRandom(*config, options, static_cast<uint64_t>(spec_.trainer().seed())));
+    ASSIGN_OR_RETURN(parameters_,
+                     Parameters::CreateRandom(*config, options, static_cast<uint64_t>(spec_.trainer().seed())));
   } else {
     auto folder = ModelFolder::Open(PosixFileSystem(), spec_.model().path());
     RETURN_IF_ERROR(Annotate(folder.status(), "model.path"));
@@ -113,7 +115,8 @@ absl::StatusOr<v1::InitializeResult> LanguageModelRole::Initialize(const v1::Ini
   const bool for_training = with_model && with_data;
   const absl::Status opened = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const LossOn loss_on, ParseLossOn(spec_.data().loss_on()));
-    ASSIGN_OR_RETURN(encoder_, ChatRowEncoder::Load(TokenizerFolder(spec_.model()), spec_.model().custom_chat_template(), loss_on));
+    ASSIGN_OR_RETURN(
+        encoder_, ChatRowEncoder::Load(TokenizerFolder(spec_.model()), spec_.model().custom_chat_template(), loss_on));
     // Data first: it is quick to find wrong, a model is slow to load.
     if (with_data) RETURN_IF_ERROR(OpenData());
     if (with_model) RETURN_IF_ERROR(OpenModel());
@@ -140,7 +143,8 @@ absl::StatusOr<v1::InitializeResult> LanguageModelRole::Initialize(const v1::Ini
     const int64_t ranks = int64_t{spec_.trainer().nnodes()} * spec_.trainer().n_gpus_per_node();
     for (int64_t step = 0; step < train_->steps_per_epoch(); ++step) {
       ASSIGN_OR_RETURN(const StepBatches batches, train_->MicroBatchesForStep(step, 0, ranks));
-      result.set_epoch_micro_batches(result.epoch_micro_batches() + static_cast<int64_t>(batches.micro_batches.size()) * ranks);
+      result.set_epoch_micro_batches(result.epoch_micro_batches() +
+                                     static_cast<int64_t>(batches.micro_batches.size()) * ranks);
     }
   }
   if (for_training) RETURN_IF_ERROR(Resume(&result));

@@ -92,7 +92,7 @@ class LanguageModelRole : public Role {
   std::unique_ptr<Parameters> parameters_;
   std::unique_ptr<CausalLm> model_;
   std::unique_ptr<Dataset> train_;
-  std::unique_ptr<Dataset> validation_;  // null: no validation files
+  std::unique_ptr<Dataset> validation_;        // null: no validation files
   std::unique_ptr<AdamWOptimizer> optimizer_;  // null: forward_only
   std::unique_ptr<Schedule> schedule_;
   std::unique_ptr<MetricsLog> metrics_log_;  // rank 0 only

@@ -26,7 +26,8 @@ namespace {
 // Adds the time between its beginning and its end to a step's phase.
 class Phase {
  public:
-  Phase(v1::StepMetrics* metrics, const char* name) : seconds_(&(*metrics->mutable_phase_seconds())[name]), start_(absl::Now()) {}
+  Phase(v1::StepMetrics* metrics, const char* name)
+      : seconds_(&(*metrics->mutable_phase_seconds())[name]), start_(absl::Now()) {}
   ~Phase() { *seconds_ += absl::ToDoubleSeconds(absl::Now() - start_); }
   Phase(const Phase&) = delete;
   Phase& operator=(const Phase&) = delete;
@@ -66,7 +67,8 @@ absl::StatusOr<LanguageModelRole::StepTotals> LanguageModelRole::RunStep(int64_t
   ASSIGN_OR_RETURN(totals.batches, train_->MicroBatchesForStep(step - 1, options_.rank, communicator_->world_size()));
   const double loss_scale = 1.0 / static_cast<double>(totals.batches.scored_tokens);
   for (const MicroBatch& batch : totals.batches.micro_batches) {
-    ASSIGN_OR_RETURN(const LossSum loss, forward_only ? model_->Forward(batch) : model_->ForwardBackward(batch, loss_scale));
+    ASSIGN_OR_RETURN(const LossSum loss,
+                     forward_only ? model_->Forward(batch) : model_->ForwardBackward(batch, loss_scale));
     totals.loss += loss;
     Failpoint("engine.micro_batch");
   }
@@ -92,8 +94,9 @@ absl::Status LanguageModelRole::NoteSkippedStep(const StepTotals& totals) {
   for (const MicroBatch& batch : totals.batches.micro_batches) {
     rows.insert(rows.end(), batch.sample_ids.begin(), batch.sample_ids.end());
   }
-  LoggerFor("engine").Warning(absl::StrCat("step ", steps_done_ + 1, " was skipped: loss or gradient is not finite; rows of this rank: ",
-                                           absl::StrJoin(rows, ",")));
+  LoggerFor("engine").Warning(
+      absl::StrCat("step ", steps_done_ + 1,
+                   " was skipped: loss or gradient is not finite; rows of this rank: ", absl::StrJoin(rows, ",")));
   if (counters_.skipped_in_a_row < spec_.trainer().max_nonfinite_steps()) return absl::OkStatus();
   v1::Failure failure;
   failure.set_reason(v1::FAILURE_REASON_NONFINITE);
@@ -113,7 +116,8 @@ absl::StatusOr<v1::StepMetrics> LanguageModelRole::TrainBatch(const v1::TrainBat
   RETURN_IF_ERROR(RequireTrainable());
   const int64_t step = steps_done_ + 1;
   if (op.step() != step) {
-    return absl::FailedPreconditionError(absl::StrCat("step ", op.step(), " is asked for, but ", steps_done_, " steps are done"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("step ", op.step(), " is asked for, but ", steps_done_, " steps are done"));
   }
   const absl::Time start = absl::Now();
   v1::StepMetrics metrics;
@@ -174,7 +178,8 @@ absl::StatusOr<v1::ValidationMetrics> LanguageModelRole::InferBatch(const v1::In
   const absl::Time start = absl::Now();
   LossSum loss;
   for (int64_t step = 0; step < validation_->steps_per_epoch(); ++step) {
-    ASSIGN_OR_RETURN(const StepBatches batches, validation_->MicroBatchesForStep(step, options_.rank, communicator_->world_size()));
+    ASSIGN_OR_RETURN(const StepBatches batches,
+                     validation_->MicroBatchesForStep(step, options_.rank, communicator_->world_size()));
     for (const MicroBatch& batch : batches.micro_batches) {
       ASSIGN_OR_RETURN(const LossSum part, model_->Forward(batch));
       loss += part;

@@ -69,7 +69,8 @@ absl::StatusOr<std::unique_ptr<MetricsLog>> MetricsLog::Open(const std::string& 
 }
 
 absl::Status MetricsLog::WriteLine(const std::string& line) {
-  if (std::fputs((line + "\n").c_str(), file_.get()) < 0 || std::fflush(file_.get()) != 0) return FileError(path_, errno);
+  if (std::fputs((line + "\n").c_str(), file_.get()) < 0 || std::fflush(file_.get()) != 0)
+    return FileError(path_, errno);
   return absl::OkStatus();
 }
 

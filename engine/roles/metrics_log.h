@@ -20,7 +20,8 @@ namespace sluice::engine {
 
 class MetricsLog {
  public:
-  // Opens `path` (made where it is not there) for a run that has done `steps_done` steps. Unavailable: it cannot be written.
+  // Opens `path` (made where it is not there) for a run that has done `steps_done` steps. Unavailable: it cannot be
+  // written.
   static absl::StatusOr<std::unique_ptr<MetricsLog>> Open(const std::string& path, int64_t steps_done);
 
   // A line each, flushed. Errors are the file system's (ResourceExhausted: disk full).

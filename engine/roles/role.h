@@ -1,5 +1,5 @@
-// What an engine can be asked to do: the operations of engine.proto, one method each. A role is one model with its data,
-// optimizer and communicator on one rank.
+// What an engine can be asked to do: the operations of engine.proto, one method each. A role is one model with its
+// data, optimizer and communicator on one rank.
 //
 // One thread at a time. Status codes are those of failure.h. An operation that failed leaves a role that may only be
 // destroyed, except that errors of Generate, SaveCheckpoint and ExportWeights leave it as it was.

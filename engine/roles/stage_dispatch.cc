@@ -74,7 +74,8 @@ absl::StatusOr<v1::StageResponse> DispatchWithoutExceptions(Role& role, const v1
   } catch (const c10::Error& error) {
     return absl::InternalError(error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("host memory ran out; lower data.max_token_len_per_gpu or use model_dtype bf16");
+    return absl::ResourceExhaustedError(
+        "host memory ran out; lower data.max_token_len_per_gpu or use model_dtype bf16");
   } catch (const std::exception& error) {
     return absl::InternalError(error.what());
   }

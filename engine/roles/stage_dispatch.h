@@ -1,4 +1,5 @@
-// From a stage request to a role's method, and from exceptions to statuses: no exception of a third party passes this border.
+// From a stage request to a role's method, and from exceptions to statuses: no exception of a third party passes this
+// border.
 #pragma once
 
 #include "absl/status/statusor.h"

@@ -12,8 +12,8 @@ namespace sluice::engine {
 EngineServiceImpl::EngineServiceImpl(Role* role, int rank, int rendezvous_port)
     : role_(role), rank_(rank), rendezvous_port_(rendezvous_port), stage_thread_(1) {}
 
-grpc::ServerUnaryReactor* EngineServiceImpl::RunStage(grpc::CallbackServerContext* context, const v1::StageRequest* request,
-                                                      v1::StageResponse* response) {
+grpc::ServerUnaryReactor* EngineServiceImpl::RunStage(grpc::CallbackServerContext* context,
+                                                      const v1::StageRequest* request, v1::StageResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   {
     absl::MutexLock lock(&mutex_);
@@ -38,8 +38,8 @@ grpc::ServerUnaryReactor* EngineServiceImpl::RunStage(grpc::CallbackServerContex
   return reactor;
 }
 
-grpc::ServerUnaryReactor* EngineServiceImpl::GetStatus(grpc::CallbackServerContext* context, const v1::GetStatusRequest*,
-                                                       v1::EngineState* response) {
+grpc::ServerUnaryReactor* EngineServiceImpl::GetStatus(grpc::CallbackServerContext* context,
+                                                       const v1::GetStatusRequest*, v1::EngineState* response) {
   const CollectiveState collective = role_->collective_state();
   response->set_rank(rank_);
   response->set_stage_sequence(stage_sequence_);

@@ -1,5 +1,5 @@
-// EngineService over gRPC: stages run one at a time on a thread of their own, in the order they come; status is answered
-// at any time.
+// EngineService over gRPC: stages run one at a time on a thread of their own, in the order they come; status is
+// answered at any time.
 #pragma once
 
 #include <atomic>

@@ -27,7 +27,9 @@ void Nothing(const TinyJob&) {}
 
 // A model folder with real weights, made by a run of one step.
 void WithWeights(const TinyJob& job) {
-  ASSERT_EQ(job.Run("made", {"trainer.total_training_steps=1", "trainer.save_freq=-1", "optim.lr_warmup_steps=-1"}).exit_code, 0);
+  ASSERT_EQ(
+      job.Run("made", {"trainer.total_training_steps=1", "trainer.save_freq=-1", "optim.lr_warmup_steps=-1"}).exit_code,
+      0);
 }
 
 void TruncateWeights(const TinyJob& job) {
@@ -48,12 +50,18 @@ std::vector<Case> Cases() {
       {"UnknownKey", Nothing, {"optim.weigth_decay=0"}, {"optim.weigth_decay", "unknown key", "weight_decay"}},
       {"SeveralErrorsAtOnce", Nothing, {"optim.lr=fast", "data.truncation=both"}, {"optim.lr", "data.truncation"}},
       {"MissingModelFolder", Nothing, {"model.path=/no/such/model"}, {"model.path", "/no/such/model"}},
-      {"FolderWithoutModel", [](const TinyJob& job) { job.Write("empty/readme", ""); }, {"model.path=EMPTY"}, {"model.path", "config.json"}},
+      {"FolderWithoutModel",
+       [](const TinyJob& job) { job.Write("empty/readme", ""); },
+       {"model.path=EMPTY"},
+       {"model.path", "config.json"}},
       {"NoWeights", Nothing, {"model.init=pretrained"}, {"model"}},
       {"TruncatedSafetensors", TruncateWeights, {"model.init=pretrained", "model.path=MADE"}, {"model.safetensors"}},
       {"WrongVocabularySize", Nothing, {"model.override_config={vocab_size: 600}"}, {"vocab", "600"}},
       {"MalformedRow", BreakRow, {}, {"data.train_files", "train.jsonl:3"}},
-      {"EmptyDataSet", [](const TinyJob& job) { job.Write("train.jsonl", "\n\n"); }, {}, {"data.train_files", "no rows"}},
+      {"EmptyDataSet",
+       [](const TinyJob& job) { job.Write("train.jsonl", "\n\n"); },
+       {},
+       {"data.train_files", "no rows"}},
       {"MissingDataFile", Nothing, {"data.train_files=/no/such.jsonl"}, {"data.train_files", "/no/such.jsonl"}},
       {"MissingColumn", Nothing, {"data.format=messages"}, {"messages", "question"}},
       {"RowTooLong", Nothing, {"data.max_length=16"}, {"data.train_files", "train.jsonl:1", "16"}},
@@ -61,7 +69,10 @@ std::vector<Case> Cases() {
       {"BatchThatDoesNotDivide", Nothing, {"trainer.n_gpus_per_node=2"}, {"data.train_batch_size", "5", "2"}},
       {"WorldSizeMismatch", Nothing, {"engine.dp_size=3"}, {"engine.dp_size", "3", "trainer.nnodes"}},
       {"WarmUpLongerThanTheRun", Nothing, {"optim.lr_warmup_steps=8"}, {"optim.lr_warmup_steps", "8"}},
-      {"ResumePathThatIsNot", Nothing, {"trainer.resume_mode=resume_path", "trainer.resume_from_path=/no/global_step_3"}, {"trainer.resume_from_path"}},
+      {"ResumePathThatIsNot",
+       Nothing,
+       {"trainer.resume_mode=resume_path", "trainer.resume_from_path=/no/global_step_3"},
+       {"trainer.resume_from_path"}},
       {"SeveralHosts", Nothing, {"trainer.nnodes=2", "data.train_batch_size=4"}, {"trainer.nnodes", "sluice submit"}},
       {"BrokenTemplate", Nothing, {"model.custom_chat_template=\"{% for m in messages %}\""}, {"template"}},
       {"NoGpu", Nothing, {"engine.device=cuda"}, {"engine.device", "cuda"}},
@@ -89,7 +100,8 @@ TEST_P(BadInputTest, IsExplainedAndWritesNothing) {
   EXPECT_FALSE(job.Exists("run")) << "something was written";
 }
 
-INSTANTIATE_TEST_SUITE_P(Inputs, BadInputTest, ::testing::ValuesIn(Cases()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Inputs, BadInputTest, ::testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.name; });
 
 // A file system of its own that is too small for a second checkpoint. Needs the right to mount one.
 TEST(DiskFullTest, FailsTheJobAndKeepsTheLastCheckpoint) {
@@ -115,7 +127,8 @@ TEST(DiskFullTest, FailsTheJobAndKeepsTheLastCheckpoint) {
   const CommandResult resumed = job.Run("small/run");
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output << resumed.errors;
   ASSERT_EQ(job.Run("undisturbed").exit_code, 0);
-  EXPECT_EQ(job.Contents("small/run/global_step_8/weights.safetensors"), job.Contents("undisturbed/global_step_8/weights.safetensors"));
+  EXPECT_EQ(job.Contents("small/run/global_step_8/weights.safetensors"),
+            job.Contents("undisturbed/global_step_8/weights.safetensors"));
   EXPECT_EQ(std::system(("umount " + mount_point).c_str()), 0);
 }
 

@@ -20,8 +20,8 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
   return pointers;
 }
 
-int StartProgram(const std::string& program, const std::vector<std::string>& arguments, const Environment& environment, int out,
-                 int error) {
+int StartProgram(const std::string& program, const std::vector<std::string>& arguments, const Environment& environment,
+                 int out, int error) {
   std::vector<std::string> argv = {BinaryFolder() + "/" + program};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   const pid_t pid = fork();
@@ -52,7 +52,8 @@ std::string BinaryFolder() {
   return (std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "bin").string();
 }
 
-CommandResult RunProgram(const std::string& program, const std::vector<std::string>& arguments, const Environment& environment) {
+CommandResult RunProgram(const std::string& program, const std::vector<std::string>& arguments,
+                         const Environment& environment) {
   int out[2];
   int error[2];
   if (pipe2(out, O_CLOEXEC) != 0 || pipe2(error, O_CLOEXEC) != 0) {

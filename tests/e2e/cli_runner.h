@@ -19,7 +19,8 @@ using Environment = std::vector<std::pair<std::string, std::string>>;
 std::string BinaryFolder();
 
 // Runs BinaryFolder()/program to its end. Dies if it cannot be started.
-CommandResult RunProgram(const std::string& program, const std::vector<std::string>& arguments, const Environment& environment = {});
+CommandResult RunProgram(const std::string& program, const std::vector<std::string>& arguments,
+                         const Environment& environment = {});
 
 inline CommandResult RunSluice(const std::vector<std::string>& arguments, const Environment& environment = {}) {
   return RunProgram("sluice", arguments, environment);

@@ -18,14 +18,17 @@ using ::testing::HasSubstr;
 class ClusterTest : public ::testing::Test {
  protected:
   void StartController() {
-    controller_ = std::make_unique<Daemon>(
-        "sluice-controller", std::vector<std::string>{"--listen", address_, "--state-dir", job_.Path("controller"), "--heartbeat-interval", "0.3", "--lease", "5"},
-        job_.Path("controller.log"));
+    controller_ =
+        std::make_unique<Daemon>("sluice-controller",
+                                 std::vector<std::string>{"--listen", address_, "--state-dir", job_.Path("controller"),
+                                                          "--heartbeat-interval", "0.3", "--lease", "5"},
+                                 job_.Path("controller.log"));
   }
   void StartWorker() {
     worker_ = std::make_unique<Daemon>(
-        "sluice-worker", std::vector<std::string>{"--controller", address_, "--id", "w1", "--listen", "unix:" + job_.Path("w.sock"), "--state-dir",
-                                                  job_.Path("worker"), "--rank-slots", "2"},
+        "sluice-worker",
+        std::vector<std::string>{"--controller", address_, "--id", "w1", "--listen", "unix:" + job_.Path("w.sock"),
+                                 "--state-dir", job_.Path("worker"), "--rank-slots", "2"},
         job_.Path("worker.log"));
   }
 
@@ -40,7 +43,8 @@ class ClusterTest : public ::testing::Test {
     return result;
   }
 
-  std::string Submit(const std::string& run, const std::vector<std::string>& overrides = {}, const std::vector<std::string>& flags = {}) {
+  std::string Submit(const std::string& run, const std::vector<std::string>& overrides = {},
+                     const std::vector<std::string>& flags = {}) {
     std::vector<std::string> arguments = {"submit"};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     const std::vector<std::string> job = job_.Arguments(run, overrides);
@@ -91,7 +95,8 @@ TEST_F(ClusterTest, CancelsARunningAndAWaitingJob) {
   StartController();
   StartWorker();
   // Both want both rank slots: the second waits for the first.
-  const std::vector<std::string> endless = {"trainer.total_training_steps=100000", "trainer.n_gpus_per_node=2", "data.train_batch_size=4", "trainer.save_freq=-1"};
+  const std::vector<std::string> endless = {"trainer.total_training_steps=100000", "trainer.n_gpus_per_node=2",
+                                            "data.train_batch_size=4", "trainer.save_freq=-1"};
   const std::string running = Submit("running", endless);
   const std::string waiting = Submit("waiting", endless);
   EXPECT_THAT(Sluice({"get", waiting}).output, HasSubstr("QUEUED"));
@@ -108,7 +113,8 @@ TEST_F(ClusterTest, CancelsARunningAndAWaitingJob) {
 TEST_F(ClusterTest, LogsAreFollowedToTheEnd) {
   StartController();
   StartWorker();
-  const std::string id = Submit("run", {"optim.lr=1e30", "optim.lr_warmup_steps=-1", "optim.clip_grad=0", "trainer.max_nonfinite_steps=2"});
+  const std::string id = Submit(
+      "run", {"optim.lr=1e30", "optim.lr_warmup_steps=-1", "optim.clip_grad=0", "trainer.max_nonfinite_steps=2"});
   const CommandResult logs = Sluice({"logs", "-f", id});
   EXPECT_EQ(logs.exit_code, 0) << logs.errors;
   EXPECT_THAT(logs.output, HasSubstr("was skipped: loss or gradient is not finite"));
@@ -128,16 +134,19 @@ TEST_F(ClusterTest, AKilledControllerLosesNothing) {
   const CommandResult watched = Sluice({"watch", id});
   EXPECT_EQ(watched.exit_code, 0) << watched.output << watched.errors;
   ASSERT_EQ(job_.Run("whole", {"trainer.total_epochs=30"}).exit_code, 0);
-  EXPECT_EQ(job_.Contents("run/global_step_120/weights.safetensors"), job_.Contents("whole/global_step_120/weights.safetensors"));
+  EXPECT_EQ(job_.Contents("run/global_step_120/weights.safetensors"),
+            job_.Contents("whole/global_step_120/weights.safetensors"));
 }
 
 TEST_F(ClusterTest, AnAddressInUseIsExplained) {
   StartController();
   ASSERT_EQ(Sluice({"list"}).exit_code, 0);
-  const CommandResult second = RunProgram("sluice-controller", {"--listen", address_, "--state-dir", job_.Path("other")});
+  const CommandResult second =
+      RunProgram("sluice-controller", {"--listen", address_, "--state-dir", job_.Path("other")});
   EXPECT_EQ(second.exit_code, 2);
   EXPECT_THAT(second.errors, HasSubstr(address_));
-  const CommandResult open = RunProgram("sluice-controller", {"--listen", "0.0.0.0:0", "--state-dir", job_.Path("other")});
+  const CommandResult open =
+      RunProgram("sluice-controller", {"--listen", "0.0.0.0:0", "--state-dir", job_.Path("other")});
   EXPECT_EQ(open.exit_code, 2);
   EXPECT_THAT(open.errors, HasSubstr("--insecure-listen"));
 }

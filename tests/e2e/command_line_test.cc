@@ -43,7 +43,8 @@ TEST(CommandLineTest, ConfigRoundTrips) {
 TEST(CommandLineTest, GeneratesFromAnExportedModel) {
   const TinyJob job;
   ASSERT_EQ(job.Run("made").exit_code, 0);
-  const CommandResult answer = RunSluice({"generate", job.Path("made/huggingface"), "-p", "What is 3 and 9?", "--max-new-tokens", "8", "-o", "json"});
+  const CommandResult answer = RunSluice(
+      {"generate", job.Path("made/huggingface"), "-p", "What is 3 and 9?", "--max-new-tokens", "8", "-o", "json"});
   ASSERT_EQ(answer.exit_code, 0) << answer.errors;
   const nlohmann::json completions = nlohmann::json::parse(answer.output)["completions"];
   ASSERT_EQ(completions.size(), 1u);
@@ -56,7 +57,8 @@ TEST(CommandLineTest, ExplainsItself) {
   EXPECT_THAT(RunSluice({"version"}).output, HasSubstr("sluice 0."));
   const CommandResult help = RunSluice({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* command : {"run", "submit", "get", "list", "watch", "logs", "cancel", "plan", "config", "generate", "version"}) {
+  for (const char* command :
+       {"run", "submit", "get", "list", "watch", "logs", "cancel", "plan", "config", "generate", "version"}) {
     EXPECT_THAT(help.output, HasSubstr(command));
   }
   EXPECT_EQ(RunSluice({"fly"}).exit_code, 2);

@@ -125,19 +125,24 @@ TEST_F(RoleTest, ACheckpointOfAnotherRunIsRefused) {
     return engine::LanguageModelRole({}).Initialize(op).status();
   };
   EXPECT_THAT(resume("trainer.seed=8"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("trainer.seed=7")));
-  EXPECT_THAT(resume("data.train_batch_size=4"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("data.train_batch_size")));
-  EXPECT_THAT(resume("data.train_max_samples=10"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("other training data")));
+  EXPECT_THAT(resume("data.train_batch_size=4"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("data.train_batch_size")));
+  EXPECT_THAT(resume("data.train_max_samples=10"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("other training data")));
   EXPECT_OK(resume("trainer.total_epochs=3"));
 }
 
 TEST_F(RoleTest, OperationsOutOfOrderAreRefused) {
   engine::LanguageModelRole empty({});
-  EXPECT_THAT(empty.TrainBatch({}), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not initialised for training")));
-  EXPECT_THAT(empty.Generate({}), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not initialised with a model")));
+  EXPECT_THAT(empty.TrainBatch({}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not initialised for training")));
+  EXPECT_THAT(empty.Generate({}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not initialised with a model")));
   const auto role = Role("run");
   v1::TrainBatchOp skip;
   skip.set_step(3);
-  EXPECT_THAT(role->TrainBatch(skip), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("step 3 is asked for, but 0 steps are done")));
+  EXPECT_THAT(role->TrainBatch(skip),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("step 3 is asked for, but 0 steps are done")));
   EXPECT_THAT(role->Initialize({}), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("initialised already")));
   const auto nothing = engine::DispatchStage(*role, v1::StageRequest(), 0);
   EXPECT_THAT(nothing, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("names no operation")));

@@ -45,7 +45,9 @@ std::string Rows(int first, int count) {
   std::string rows;
   for (int i = first; i < first + count; ++i) {
     std::string steps;
-    for (int j = 0; j < 4; ++j) steps += std::to_string(i * 7 + j) + " + " + std::to_string(j * 3 + i % 5) + " = " + std::to_string(i * 8 + j * 4) + ". ";
+    for (int j = 0; j < 4; ++j)
+      steps += std::to_string(i * 7 + j) + " + " + std::to_string(j * 3 + i % 5) + " = " +
+               std::to_string(i * 8 + j * 4) + ". ";
     rows += nlohmann::json({{"question", "What is " + std::to_string(i) + " and " + std::to_string(i * i) + "?"},
                             {"answer", steps + "#### " + std::to_string(i + i * i)}})
                 .dump() +
@@ -76,7 +78,8 @@ std::vector<std::string> TinyJob::Arguments(const std::string& run, const std::v
   return arguments;
 }
 
-CommandResult TinyJob::Run(const std::string& run, const std::vector<std::string>& overrides, const Environment& environment) const {
+CommandResult TinyJob::Run(const std::string& run, const std::vector<std::string>& overrides,
+                           const Environment& environment) const {
   std::vector<std::string> arguments = Arguments(run, overrides);
   arguments.insert(arguments.begin(), "run");
   return RunSluice(arguments, environment);

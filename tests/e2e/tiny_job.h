@@ -19,7 +19,8 @@ class TinyJob {
   std::string Write(const std::string& name, const std::string& contents) const { return dir_.Write(name, contents); }
 
   // `sluice run job.yaml` with these overrides; the run's folder is Path(run).
-  CommandResult Run(const std::string& run, const std::vector<std::string>& overrides = {}, const Environment& environment = {}) const;
+  CommandResult Run(const std::string& run, const std::vector<std::string>& overrides = {},
+                    const Environment& environment = {}) const;
 
   // job.yaml, default_local_dir of the run and the overrides, as arguments.
   std::vector<std::string> Arguments(const std::string& run, const std::vector<std::string>& overrides) const;

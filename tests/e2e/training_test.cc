@@ -57,7 +57,8 @@ class KilledRunTest : public ::testing::TestWithParam<Kill> {};
 TEST_P(KilledRunTest, ResumesBitEqual) {
   const TinyJob job;
   ASSERT_EQ(job.Run("whole").exit_code, 0);
-  const CommandResult killed = job.Run("killed", {"trainer.max_restarts=0"}, {{"SLUICE_FAILPOINTS", GetParam().failpoints}});
+  const CommandResult killed =
+      job.Run("killed", {"trainer.max_restarts=0"}, {{"SLUICE_FAILPOINTS", GetParam().failpoints}});
   ASSERT_EQ(killed.exit_code, 1) << killed.output << killed.errors;
   EXPECT_THAT(killed.errors, HasSubstr("signal 9"));
   EXPECT_FALSE(job.Exists(std::string("killed") + kWeights));
@@ -74,7 +75,8 @@ TEST_P(KilledRunTest, ResumesBitEqual) {
 INSTANTIATE_TEST_SUITE_P(Places, KilledRunTest,
                          ::testing::Values(Kill{"InsideGradientAccumulation", "engine.micro_batch=13"},
                                            Kill{"FirstStep", "engine.micro_batch=1"},
-                                           Kill{"BeforeTheCommitAtTheEpochBoundary", "engine.checkpoint_before_commit=4"},
+                                           Kill{"BeforeTheCommitAtTheEpochBoundary",
+                                                "engine.checkpoint_before_commit=4"},
                                            Kill{"AfterTheCommitAtTheEpochBoundary", "engine.checkpoint_after_commit=4"},
                                            Kill{"FirstMicroBatchOfTheSecondEpoch", "engine.micro_batch=21"}),
                          [](const auto& info) { return info.param.name; });
@@ -83,7 +85,8 @@ INSTANTIATE_TEST_SUITE_P(Places, KilledRunTest,
 TEST(TrainingTest, IsRestartedByItselfAfterEveryCrash) {
   const TinyJob job;
   ASSERT_EQ(job.Run("whole").exit_code, 0);
-  const CommandResult run = job.Run("crashing", {"trainer.max_restarts=20"}, {{"SLUICE_FAILPOINTS", "engine.micro_batch=7"}});
+  const CommandResult run =
+      job.Run("crashing", {"trainer.max_restarts=20"}, {{"SLUICE_FAILPOINTS", "engine.micro_batch=7"}});
   ASSERT_EQ(run.exit_code, 0) << run.output << run.errors;
   EXPECT_THAT(run.output, HasSubstr("RECOVERING"));
   EXPECT_EQ(job.Contents(std::string("whole") + kWeights), job.Contents(std::string("crashing") + kWeights));
@@ -103,7 +106,8 @@ TEST(TrainingTest, TwoRanksEqualOne) {
   const std::vector<double> two_losses = StepLosses(job.Contents("two4/metrics.jsonl"));
   ASSERT_EQ(one_losses.size(), 10u);
   ASSERT_EQ(two_losses.size(), 10u);
-  for (size_t i = 0; i < one_losses.size(); ++i) EXPECT_NEAR(two_losses[i] / one_losses[i], 1, 1e-5) << "step " << i + 1;
+  for (size_t i = 0; i < one_losses.size(); ++i)
+    EXPECT_NEAR(two_losses[i] / one_losses[i], 1, 1e-5) << "step " << i + 1;
 }
 
 TEST(TrainingTest, MicroBatchSizeDoesNotMatter) {
@@ -136,7 +140,8 @@ TEST(TrainingTest, RetentionKeepsTheNewest) {
 
 TEST(TrainingTest, NonFiniteLossesEndTheJobAfterTheyWereSkipped) {
   const TinyJob job;
-  const CommandResult run = job.Run("run", {"optim.lr=1e30", "optim.lr_warmup_steps=-1", "optim.clip_grad=0", "trainer.max_nonfinite_steps=2"});
+  const CommandResult run = job.Run(
+      "run", {"optim.lr=1e30", "optim.lr_warmup_steps=-1", "optim.clip_grad=0", "trainer.max_nonfinite_steps=2"});
   ASSERT_EQ(run.exit_code, 1) << run.output << run.errors;
   EXPECT_THAT(run.errors, HasSubstr("NONFINITE"));
   EXPECT_THAT(run.errors, HasSubstr("2 steps in a row"));
@@ -155,12 +160,15 @@ TEST(TrainingTest, EvaluatesOnlyWhereAsked) {
 
 TEST(TrainingTest, PlainTextScoresEveryToken) {
   const TinyJob job;
-  const CommandResult run = job.Run("run", {"recipe=pretrain", "data.format=text", "data.text_key=answer", "data.truncation=right"});
+  const CommandResult run =
+      job.Run("run", {"recipe=pretrain", "data.format=text", "data.text_key=answer", "data.truncation=right"});
   ASSERT_EQ(run.exit_code, 0) << run.output << run.errors;
   const std::string metrics = job.Contents("run/metrics.jsonl");
-  const nlohmann::json step = nlohmann::json::parse(metrics.substr(metrics.find("{\"step\":1,"), metrics.find('\n', metrics.find("{\"step\":1,")) - metrics.find("{\"step\":1,")));
+  const nlohmann::json step = nlohmann::json::parse(metrics.substr(
+      metrics.find("{\"step\":1,"), metrics.find('\n', metrics.find("{\"step\":1,")) - metrics.find("{\"step\":1,")));
   // All tokens but each row's first, which nothing predicts.
-  EXPECT_EQ(step["train/scored_tokens"].get<int64_t>(), step["train/tokens"].get<int64_t>() - step["train/samples"].get<int64_t>());
+  EXPECT_EQ(step["train/scored_tokens"].get<int64_t>(),
+            step["train/tokens"].get<int64_t>() - step["train/samples"].get<int64_t>());
 }
 
 }  // namespace

@@ -25,12 +25,14 @@ bool IsFinal(v1::JobState state) {
 
 }  // namespace
 
-Client::Client(const std::string& address) : address_(address), stub_(v1::ControllerService::NewStub(MakeChannel(address))) {}
+Client::Client(const std::string& address)
+    : address_(address), stub_(v1::ControllerService::NewStub(MakeChannel(address))) {}
 
 absl::Status Client::Explain(const grpc::Status& status) const {
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
-    return absl::UnavailableError(absl::StrCat("no controller answers at ", address_, " (", status.error_message(),
-                                               "); start sluice-controller, or name its address with --controller or SLUICE_CONTROLLER"));
+    return absl::UnavailableError(
+        absl::StrCat("no controller answers at ", address_, " (", status.error_message(),
+                     "); start sluice-controller, or name its address with --controller or SLUICE_CONTROLLER"));
   }
   return FromGrpcStatus(status);
 }
@@ -103,7 +105,8 @@ absl::StatusOr<v1::Job> Client::Watch(const std::string& job_id, int64_t after_r
   }
 }
 
-absl::Status Client::Logs(const v1::GetJobLogsRequest& request, const std::function<void(const std::string&)>& on_data) {
+absl::Status Client::Logs(const v1::GetJobLogsRequest& request,
+                          const std::function<void(const std::string&)>& on_data) {
   grpc::ClientContext context;
   const auto stream = stub_->GetJobLogs(&context, request);
   v1::GetJobLogsResponse piece;

@@ -33,7 +33,8 @@ class Client {
 
  private:
   template <typename Request, typename Response>
-  using Method = grpc::Status (v1::ControllerService::StubInterface::*)(grpc::ClientContext*, const Request&, Response*);
+  using Method = grpc::Status (v1::ControllerService::StubInterface::*)(grpc::ClientContext*, const Request&,
+                                                                        Response*);
 
   template <typename Request, typename Response>
   absl::StatusOr<Response> Call(Method<Request, Response> method, const Request& request);

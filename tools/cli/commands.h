@@ -21,7 +21,8 @@ using Action = std::function<int()>;
 
 void AddRunCommand(CLI::App& app, const GlobalOptions& global, Action& action);
 void AddSubmitCommand(CLI::App& app, const GlobalOptions& global, Action& action);
-void AddJobCommands(CLI::App& app, const GlobalOptions& global, Action& action);  // get, list, watch, logs, cancel, workers
+void AddJobCommands(CLI::App& app, const GlobalOptions& global,
+                    Action& action);  // get, list, watch, logs, cancel, workers
 void AddPlanCommand(CLI::App& app, const GlobalOptions& global, Action& action);
 void AddConfigCommand(CLI::App& app, Action& action);
 void AddGenerateCommand(CLI::App& app, const GlobalOptions& global, Action& action);

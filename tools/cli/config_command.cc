@@ -39,7 +39,8 @@ int Run(const ConfigOptions& options) {
 }  // namespace
 
 void AddConfigCommand(CLI::App& app, Action& action) {
-  auto* command = app.add_subcommand("config", "Print a job file with every default filled in, or all keys with their meaning");
+  auto* command =
+      app.add_subcommand("config", "Print a job file with every default filled in, or all keys with their meaning");
   auto options = std::make_shared<ConfigOptions>();
   AddJobArguments(command, &options->job);
   command->get_option("job")->required(false);

@@ -17,11 +17,13 @@ absl::StatusOr<std::unique_ptr<EngineChild>> EngineChild::Start() {
   std::unique_ptr<EngineChild> child(new EngineChild());
   child->folder_ = (std::filesystem::temp_directory_path() / "sluice-XXXXXX").string();
   if (mkdtemp(child->folder_.data()) == nullptr) {
-    return absl::UnavailableError(absl::StrCat(child->folder_, ": cannot make a temporary folder; set TMPDIR to a writable one"));
+    return absl::UnavailableError(
+        absl::StrCat(child->folder_, ": cannot make a temporary folder; set TMPDIR to a writable one"));
   }
   std::error_code error;
   worker::EngineLaunch launch;
-  launch.engine_binary = (std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "sluice-engine").string();
+  launch.engine_binary =
+      (std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "sluice-engine").string();
   launch.socket_path = child->folder_ + "/engine.sock";
   launch.log_path = child->folder_ + "/engine.log";
   launch.cpu_threads = std::max(1u, std::thread::hardware_concurrency());
@@ -41,16 +43,18 @@ absl::StatusOr<v1::StageResponse> EngineChild::Run(const v1::StageRequest& reque
   v1::StageRequest numbered = request;
   numbered.set_sequence(++sequence_);
   std::promise<absl::StatusOr<v1::StageResponse>> promise;
-  engine_->RunStage(numbered, absl::Now() + absl::Hours(24), [&promise](absl::Status status, v1::StageResponse response) {
-    if (status.ok()) {
-      promise.set_value(std::move(response));
-    } else {
-      promise.set_value(std::move(status));
-    }
-  });
+  engine_->RunStage(numbered, absl::Now() + absl::Hours(24),
+                    [&promise](absl::Status status, v1::StageResponse response) {
+                      if (status.ok()) {
+                        promise.set_value(std::move(response));
+                      } else {
+                        promise.set_value(std::move(status));
+                      }
+                    });
   absl::StatusOr<v1::StageResponse> response = promise.get_future().get();
   if (response.ok()) return response;
-  if (const auto failure = engine_->UnaskedExit(absl::IsUnavailable(response.status()) ? absl::Seconds(5) : absl::ZeroDuration())) {
+  if (const auto failure =
+          engine_->UnaskedExit(absl::IsUnavailable(response.status()) ? absl::Seconds(5) : absl::ZeroDuration())) {
     return absl::AbortedError(failure->message());
   }
   return response.status();

@@ -37,7 +37,8 @@ absl::StatusOr<v1::GenerateResult> Generate(const GenerateOptions& options) {
       if (!line.empty()) generate.mutable_generate()->add_prompts(line);
     }
   }
-  if (generate.generate().prompts().empty()) return absl::InvalidArgumentError("give a prompt: --prompt TEXT or --prompts FILE");
+  if (generate.generate().prompts().empty())
+    return absl::InvalidArgumentError("give a prompt: --prompt TEXT or --prompts FILE");
   generate.mutable_generate()->set_apply_chat_template(!options.raw);
   generate.mutable_generate()->set_max_new_tokens(options.max_new_tokens);
 
@@ -55,7 +56,8 @@ absl::StatusOr<v1::GenerateResult> Generate(const GenerateOptions& options) {
 int Run(const GenerateOptions& options, Format format) {
   const auto result = Generate(options);
   // A folder that is not there is wrong input, not a job that was not found.
-  if (!result.ok()) return absl::IsNotFound(result.status()) ? (ReportError(result.status()), kUsage) : ReportError(result.status());
+  if (!result.ok())
+    return absl::IsNotFound(result.status()) ? (ReportError(result.status()), kUsage) : ReportError(result.status());
   if (format != Format::kTable) {
     std::fputs((format == Format::kJson ? ToJson(*result) : ToYaml(*result)).c_str(), stdout);
     return kOk;
@@ -68,7 +70,8 @@ int Version(const GlobalOptions& global) {
   std::printf("sluice %s (%s)\n", BuildVersion(), BuildCommit());
   const auto server = Client(global.controller).ServerInfo();
   if (server.ok()) {
-    std::printf("controller %s (%s) at %s\n", server->version().c_str(), server->commit().c_str(), global.controller.c_str());
+    std::printf("controller %s (%s) at %s\n", server->version().c_str(), server->commit().c_str(),
+                global.controller.c_str());
   }
   return kOk;
 }
@@ -85,9 +88,14 @@ void AddGenerateCommand(CLI::App& app, const GlobalOptions& global, Action& acti
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command->add_flag("--raw", options->raw, "Continue the prompts as they are, without the chat template");
-  command->add_option("--device", options->device, "auto, cpu or cuda")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
-  command->add_option("--dtype", options->dtype, "fp32 or bf16")->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str();
-  command->callback([options, &global, &action] { action = [options, &global] { return Run(*options, global.format); }; });
+  command->add_option("--device", options->device, "auto, cpu or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  command->add_option("--dtype", options->dtype, "fp32 or bf16")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->capture_default_str();
+  command->callback(
+      [options, &global, &action] { action = [options, &global] { return Run(*options, global.format); }; });
 }
 
 void AddVersionCommand(CLI::App& app, const GlobalOptions& global, Action& action) {

@@ -11,7 +11,8 @@ namespace sluice::cli {
 
 void AddJobArguments(CLI::App* command, JobArguments* arguments) {
   command->add_option("job", arguments->file, "The job file (YAML)")->required();
-  command->add_option("overrides", arguments->overrides, "key=value: values that win over the file, such as optim.lr=3e-5");
+  command->add_option("overrides", arguments->overrides,
+                      "key=value: values that win over the file, such as optim.lr=3e-5");
 }
 
 absl::StatusOr<v1::JobSpec> LoadJobArguments(const JobArguments& arguments, bool check_files) {
@@ -29,7 +30,8 @@ absl::StatusOr<v1::JobSpec> LoadJobArguments(const JobArguments& arguments, bool
   return result.spec;
 }
 
-absl::StatusOr<v1::JobSpec> ModelOnlyJob(const std::string& model_folder, const std::string& device, const std::string& dtype) {
+absl::StatusOr<v1::JobSpec> ModelOnlyJob(const std::string& model_folder, const std::string& device,
+                                         const std::string& dtype) {
   if (!std::filesystem::is_regular_file(std::filesystem::path(model_folder) / "config.json")) {
     return absl::InvalidArgumentError(absl::StrCat(model_folder, " has no config.json (is it a Hugging Face folder?)"));
   }

@@ -23,6 +23,7 @@ void AddJobArguments(CLI::App* command, JobArguments* arguments);
 absl::StatusOr<v1::JobSpec> LoadJobArguments(const JobArguments& arguments, bool check_files);
 
 // A job that only names a model, for looking at it.
-absl::StatusOr<v1::JobSpec> ModelOnlyJob(const std::string& model_folder, const std::string& device, const std::string& dtype);
+absl::StatusOr<v1::JobSpec> ModelOnlyJob(const std::string& model_folder, const std::string& device,
+                                         const std::string& dtype);
 
 }  // namespace sluice::cli

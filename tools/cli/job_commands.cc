@@ -68,14 +68,16 @@ int List(const GlobalOptions& global, const ListOptions& options) {
   } while (!request.page_token().empty() && all.jobs_size() < options.limit);
   return PrintMessage(global.format, all, [&] {
     std::string table = FormatJobs({all.jobs().begin(), all.jobs().end()}, absl::Now());
-    if (all.total_size() > all.jobs_size()) absl::StrAppend(&table, "(", all.total_size() - all.jobs_size(), " more: --limit)\n");
+    if (all.total_size() > all.jobs_size())
+      absl::StrAppend(&table, "(", all.total_size() - all.jobs_size(), " more: --limit)\n");
     return table;
   });
 }
 
 int Watch(const GlobalOptions& global, const std::string& job_id) {
   JobView view(global.format);
-  const auto job = Client(global.controller).Watch(job_id, 0, [&](const v1::WatchJobResponse& update) { view.Show(update); });
+  const auto job =
+      Client(global.controller).Watch(job_id, 0, [&](const v1::WatchJobResponse& update) { view.Show(update); });
   if (!job.ok()) return ReportError(job.status());
   view.Finish(*job);
   return ExitCodeOf(*job);
@@ -113,7 +115,9 @@ void AddJobCommands(CLI::App& app, const GlobalOptions& global, Action& action) 
   auto* list = app.add_subcommand("list", "List jobs, newest first");
   list->add_option("--state", list_options->states, "Only these states, such as running (repeat for several)");
   list->add_option("--name", list_options->name, "Only names that contain this");
-  list->add_option("--limit", list_options->limit, "At most this many")->check(CLI::Range(1, 100000))->capture_default_str();
+  list->add_option("--limit", list_options->limit, "At most this many")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
   list->callback([=, &global, &action] { action = [=, &global] { return List(global, *list_options); }; });
 
   auto* watch = app.add_subcommand("watch", "Follow a job until it ends; the exit code is the job's");

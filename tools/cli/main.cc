@@ -16,12 +16,14 @@ int main(int argc, char** argv) {
   app.name("sluice");
   app.require_subcommand(1);
   app.fallthrough();
-  app.footer("Exit codes: 0 done, 1 the job failed, 2 wrong arguments or input (nothing was run), 3 not found, 4 no answer.");
+  app.footer(
+      "Exit codes: 0 done, 1 the job failed, 2 wrong arguments or input (nothing was run), 3 not found, 4 no answer.");
   sluice::cli::GlobalOptions global;
   app.add_option("--controller", global.controller, "Address of the controller: host:port or unix:path")
       ->envname("SLUICE_CONTROLLER")
       ->capture_default_str();
-  const std::map<std::string, Format> formats = {{"table", Format::kTable}, {"json", Format::kJson}, {"yaml", Format::kYaml}};
+  const std::map<std::string, Format> formats = {
+      {"table", Format::kTable}, {"json", Format::kJson}, {"yaml", Format::kYaml}};
   app.add_option("-o,--output", global.format, "How results are printed: table, json or yaml")
       ->transform(CLI::CheckedTransformer(formats, CLI::ignore_case).description(""));
   app.set_version_flag("--version", sluice::BuildVersion());

@@ -62,7 +62,8 @@ std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
   std::string table;
   for (const auto& row : rows) {
     std::string line;
-    for (size_t i = 0; i < row.size(); ++i) absl::StrAppend(&line, row[i], std::string(widths[i] - row[i].size() + 2, ' '));
+    for (size_t i = 0; i < row.size(); ++i)
+      absl::StrAppend(&line, row[i], std::string(widths[i] - row[i].size() + 2, ' '));
     absl::StrAppend(&table, absl::StripTrailingAsciiWhitespace(line), "\n");
   }
   return table;
@@ -83,7 +84,8 @@ std::string ShortDuration(absl::Duration duration) {
 std::string FormatJobs(const std::vector<v1::Job>& jobs, absl::Time now) {
   std::vector<std::vector<std::string>> rows = {{"JOB", "NAME", "STATE", "STEP", "LOSS", "ATTEMPT", "AGE", "MESSAGE"}};
   for (const v1::Job& job : jobs) {
-    const std::string loss = job.progress().has_last_step() ? absl::StrFormat("%.4f", job.progress().last_step().loss()) : "-";
+    const std::string loss =
+        job.progress().has_last_step() ? absl::StrFormat("%.4f", job.progress().last_step().loss()) : "-";
     rows.push_back({job.job_id(), job.spec().name(), StateName(job.state()), Steps(job.progress()), loss,
                     absl::StrCat(job.attempt()), Ago(job.create_time(), now), job.status_message()});
   }
@@ -100,14 +102,17 @@ std::string FormatJob(const v1::Job& job, absl::Time now) {
                                                 {"step", Steps(job.progress())}};
   const v1::Progress& progress = job.progress();
   if (progress.has_last_step()) rows.push_back({"train loss", absl::StrFormat("%.4f", progress.last_step().loss())});
-  if (progress.has_first_val_loss()) rows.push_back({"first validation loss", absl::StrFormat("%.4f", progress.first_val_loss())});
-  if (progress.has_last_val_loss()) rows.push_back({"last validation loss", absl::StrFormat("%.4f", progress.last_val_loss())});
+  if (progress.has_first_val_loss())
+    rows.push_back({"first validation loss", absl::StrFormat("%.4f", progress.first_val_loss())});
+  if (progress.has_last_val_loss())
+    rows.push_back({"last validation loss", absl::StrFormat("%.4f", progress.last_val_loss())});
   if (progress.has_eta_seconds() && job.end_time().seconds() == 0) {
     rows.push_back({"time left", ShortDuration(absl::Seconds(progress.eta_seconds()))});
   }
   if (!job.output_path().empty()) rows.push_back({"model", job.output_path()});
   if (job.has_failure()) {
-    rows.push_back({"failure", std::string(absl::StripPrefix(v1::FailureReason_Name(job.failure().reason()), "FAILURE_REASON_"))});
+    rows.push_back(
+        {"failure", std::string(absl::StripPrefix(v1::FailureReason_Name(job.failure().reason()), "FAILURE_REASON_"))});
     rows.push_back({"cause", job.failure().message()});
   }
   return FormatTable(rows);
@@ -116,10 +121,11 @@ std::string FormatJob(const v1::Job& job, absl::Time now) {
 std::string FormatWorkers(const v1::ListWorkersResponse& workers, absl::Time now) {
   std::vector<std::vector<std::string>> rows = {{"WORKER", "STATE", "DEVICE", "RANKS", "JOBS", "HEARTBEAT", "ADDRESS"}};
   for (const v1::Worker& worker : workers.workers()) {
-    rows.push_back({worker.worker_id(), std::string(absl::StripPrefix(v1::WorkerState_Name(worker.state()), "WORKER_STATE_")),
-                    worker.resources().device(), absl::StrCat(worker.ranks_used(), "/", worker.resources().rank_slots()),
-                    worker.job_ids().empty() ? "-" : absl::StrJoin(worker.job_ids(), ","),
-                    absl::StrCat(Ago(worker.last_heartbeat_time(), now), " ago"), worker.address()});
+    rows.push_back(
+        {worker.worker_id(), std::string(absl::StripPrefix(v1::WorkerState_Name(worker.state()), "WORKER_STATE_")),
+         worker.resources().device(), absl::StrCat(worker.ranks_used(), "/", worker.resources().rank_slots()),
+         worker.job_ids().empty() ? "-" : absl::StrJoin(worker.job_ids(), ","),
+         absl::StrCat(Ago(worker.last_heartbeat_time(), now), " ago"), worker.address()});
   }
   return FormatTable(rows);
 }

@@ -62,11 +62,13 @@ int Run(const PlanOptions& options, Format format) {
 }  // namespace
 
 void AddPlanCommand(CLI::App& app, const GlobalOptions& global, Action& action) {
-  auto* command = app.add_subcommand("plan", "Print every number that follows from a job: ranks, batches, steps, rates, memory");
+  auto* command =
+      app.add_subcommand("plan", "Print every number that follows from a job: ranks, batches, steps, rates, memory");
   auto options = std::make_shared<PlanOptions>();
   AddJobArguments(command, &options->job);
   command->add_flag("--no-data", options->no_data, "Do not read the data; numbers that need it are left out");
-  command->callback([options, &global, &action] { action = [options, &global] { return Run(*options, global.format); }; });
+  command->callback(
+      [options, &global, &action] { action = [options, &global] { return Run(*options, global.format); }; });
 }
 
 }  // namespace sluice::cli

@@ -34,18 +34,20 @@ std::string EventLine(const v1::WatchJobResponse& update) {
   const v1::JobEvent& event = update.event();
   switch (event.detail_case()) {
     case v1::JobEvent::kStep:
-      return absl::StrCat("step ", event.step().step(), "/", update.job().progress().total_steps(), "  ", StepNumbers(event.step()),
-                          TimeLeft(update.job().progress()));
+      return absl::StrCat("step ", event.step().step(), "/", update.job().progress().total_steps(), "  ",
+                          StepNumbers(event.step()), TimeLeft(update.job().progress()));
     case v1::JobEvent::kValidation:
-      return absl::StrFormat("validation after step %d  loss %.4f  (%d rows, %d scored tokens, %s)", event.validation().step(),
-                             event.validation().loss(), event.validation().samples(), event.validation().scored_tokens(),
+      return absl::StrFormat("validation after step %d  loss %.4f  (%d rows, %d scored tokens, %s)",
+                             event.validation().step(), event.validation().loss(), event.validation().samples(),
+                             event.validation().scored_tokens(),
                              ShortDuration(absl::Seconds(event.validation().seconds())));
     case v1::JobEvent::kCheckpointStep:
       return absl::StrCat("checkpoint of step ", event.checkpoint_step(), " committed");
     case v1::JobEvent::DETAIL_NOT_SET:
       break;
   }
-  return absl::StrCat(update.job().job_id(), " ", StateName(event.state()), event.message().empty() ? "" : ": ", event.message());
+  return absl::StrCat(update.job().job_id(), " ", StateName(event.state()), event.message().empty() ? "" : ": ",
+                      event.message());
 }
 
 std::string ProgressBar(const v1::Progress& progress, int columns) {
@@ -62,14 +64,17 @@ std::string ProgressBar(const v1::Progress& progress, int columns) {
 std::string Summary(const v1::Job& job) {
   std::string text = absl::StrCat(job.job_id(), " ", StateName(job.state()));
   if (job.state() == v1::JOB_STATE_FAILED) {
-    return absl::StrCat(text, " (", absl::StripPrefix(v1::FailureReason_Name(job.failure().reason()), "FAILURE_REASON_"), "): ",
-                        job.failure().message());
+    return absl::StrCat(text, " (",
+                        absl::StripPrefix(v1::FailureReason_Name(job.failure().reason()), "FAILURE_REASON_"),
+                        "): ", job.failure().message());
   }
-  if (job.state() == v1::JOB_STATE_CANCELLED && !job.status_message().empty()) absl::StrAppend(&text, ": ", job.status_message());
+  if (job.state() == v1::JOB_STATE_CANCELLED && !job.status_message().empty())
+    absl::StrAppend(&text, ": ", job.status_message());
   const v1::Progress& progress = job.progress();
   absl::StrAppend(&text, " after ", progress.step(), " steps");
   if (progress.has_first_val_loss() && progress.has_last_val_loss() && job.state() == v1::JOB_STATE_SUCCEEDED) {
-    absl::StrAppendFormat(&text, "\nvalidation loss %.4f before, %.4f after", progress.first_val_loss(), progress.last_val_loss());
+    absl::StrAppendFormat(&text, "\nvalidation loss %.4f before, %.4f after", progress.first_val_loss(),
+                          progress.last_val_loss());
   } else if (progress.has_last_val_loss()) {
     absl::StrAppendFormat(&text, "\nvalidation loss %.4f", progress.last_val_loss());
   }

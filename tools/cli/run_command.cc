@@ -44,7 +44,8 @@ class StateFolder {
     auto folder = std::make_unique<StateFolder>();
     folder->path_ = (std::filesystem::temp_directory_path() / "sluice-run-XXXXXX").string();
     if (mkdtemp(folder->path_.data()) == nullptr) {
-      return absl::UnavailableError(absl::StrCat(folder->path_, ": cannot make a temporary folder; set TMPDIR to a writable one"));
+      return absl::UnavailableError(
+          absl::StrCat(folder->path_, ": cannot make a temporary folder; set TMPDIR to a writable one"));
     }
     return folder;
   }
@@ -114,7 +115,8 @@ absl::StatusOr<v1::Job> RunJob(const v1::JobSpec& spec, const RunOptions& option
   CancelOnSignal(controller->address(), submitted.job().job_id());
 
   JobView view(format);
-  ASSIGN_OR_RETURN(v1::Job job, client.Watch(submitted.job().job_id(), 0, [&](const v1::WatchJobResponse& update) { view.Show(update); }));
+  ASSIGN_OR_RETURN(v1::Job job, client.Watch(submitted.job().job_id(), 0,
+                                             [&](const v1::WatchJobResponse& update) { view.Show(update); }));
   worker->Shutdown(absl::Seconds(10));
   controller->Shutdown(absl::Seconds(10));
   view.Finish(job);
@@ -130,18 +132,20 @@ absl::StatusOr<v1::Job> RunJob(const v1::JobSpec& spec, const RunOptions& option
 absl::Status CheckFitsThisHost(const v1::JobSpec& spec) {
   if (spec.trainer().nnodes() != 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("trainer.nnodes: ", spec.trainer().nnodes(), " hosts are asked for and `sluice run` uses this one; start "
+        absl::StrCat("trainer.nnodes: ", spec.trainer().nnodes(),
+                     " hosts are asked for and `sluice run` uses this one; start "
                      "sluice-controller and a sluice-worker on each host, and use `sluice submit`"));
   }
   if (spec.engine().device() != "cuda") return absl::OkStatus();
   const size_t gpus = worker::ProbeGpus().size();
   if (gpus == 0) {
     return absl::InvalidArgumentError(
-        "engine.device: cuda is asked for and the driver finds no GPU on this host; use engine.device=cpu, or check it with nvidia-smi");
+        "engine.device: cuda is asked for and the driver finds no GPU on this host; use engine.device=cpu, or check it "
+        "with nvidia-smi");
   }
   if (static_cast<size_t>(spec.trainer().n_gpus_per_node()) > gpus) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("trainer.n_gpus_per_node: ", spec.trainer().n_gpus_per_node(), " GPUs are asked for and this host has ", gpus));
+    return absl::InvalidArgumentError(absl::StrCat("trainer.n_gpus_per_node: ", spec.trainer().n_gpus_per_node(),
+                                                   " GPUs are asked for and this host has ", gpus));
   }
   return absl::OkStatus();
 }
@@ -169,9 +173,12 @@ void AddRunCommand(CLI::App& app, const GlobalOptions& global, Action& action) {
   AddJobArguments(command, &options->job);
   command->add_flag("--dry-run", options->dry_run, "Only check the job");
   command->add_flag("-v,--verbose", options->verbose, "Show what controller and worker log");
-  command->add_option("--metrics", options->metrics_address, "Serve /metrics there while the job runs, such as 127.0.0.1:9102");
-  command->add_option("--engine", options->engine_binary, "The engine program (default: sluice-engine beside this one)");
-  command->callback([options, &global, &action] { action = [options, &global] { return Run(*options, global.format); }; });
+  command->add_option("--metrics", options->metrics_address,
+                      "Serve /metrics there while the job runs, such as 127.0.0.1:9102");
+  command->add_option("--engine", options->engine_binary,
+                      "The engine program (default: sluice-engine beside this one)");
+  command->callback(
+      [options, &global, &action] { action = [options, &global] { return Run(*options, global.format); }; });
 }
 
 }  // namespace sluice::cli

@@ -40,12 +40,14 @@ int Submit(const SubmitOptions& options, const GlobalOptions& global) {
     if (global.format == Format::kTable) {
       std::printf("%s\n", submitted->job().job_id().c_str());
     } else {
-      std::fputs((global.format == Format::kJson ? ToJson(submitted->job()) : ToYaml(submitted->job())).c_str(), stdout);
+      std::fputs((global.format == Format::kJson ? ToJson(submitted->job()) : ToYaml(submitted->job())).c_str(),
+                 stdout);
     }
     return kOk;
   }
   JobView view(global.format);
-  const auto job = client.Watch(submitted->job().job_id(), 0, [&](const v1::WatchJobResponse& update) { view.Show(update); });
+  const auto job =
+      client.Watch(submitted->job().job_id(), 0, [&](const v1::WatchJobResponse& update) { view.Show(update); });
   if (!job.ok()) return ReportError(job.status());
   view.Finish(*job);
   return ExitCodeOf(*job);
@@ -59,7 +61,8 @@ void AddSubmitCommand(CLI::App& app, const GlobalOptions& global, Action& action
   AddJobArguments(command, &options->job);
   command->add_flag("--wait", options->wait, "Watch the job until it ends; the exit code is the job's");
   command->add_flag("--dry-run", options->dry_run, "Let the controller check the job, store nothing");
-  command->add_option("--request-id", options->request_id, "One id is one job for ever: repeating a call with it is safe");
+  command->add_option("--request-id", options->request_id,
+                      "One id is one job for ever: repeating a call with it is safe");
   command->callback([options, &global, &action] { action = [options, &global] { return Submit(*options, global); }; });
 }
 

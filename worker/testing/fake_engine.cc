@@ -1,10 +1,13 @@
-// A stand-in for sluice-engine in tests of the daemons: it speaks EngineService, trains nothing and misbehaves on request.
+// A stand-in for sluice-engine in tests of the daemons: it speaks EngineService, trains nothing and misbehaves on
+// request.
 //
-// What it does wrong is in the job's name, as `KIND_STEP` or `KIND_STEP_RANK` (rank 0 without one), at the train_batch of that step:
+// What it does wrong is in the job's name, as `KIND_STEP` or `KIND_STEP_RANK` (rank 0 without one), at the train_batch
+// of that step:
 //   crash   SIGSEGV          exit   exit code 7 after a last line on standard error
 //   hang    never answers    error  answers INVALID_ARGUMENT         kill  SIGKILL
-// A job whose name begins with `stubborn` is not to be stopped but by SIGKILL. Two environment variables make the program fail before it
-// listens: SLUICE_FAKE_ENGINE_NEVER_READY (waits for ever) and SLUICE_FAKE_ENGINE_EXITS (exit code 3).
+// A job whose name begins with `stubborn` is not to be stopped but by SIGKILL. Two environment variables make the
+// program fail before it listens: SLUICE_FAKE_ENGINE_NEVER_READY (waits for ever) and SLUICE_FAKE_ENGINE_EXITS (exit
+// code 3).
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
 #include <unistd.h>
@@ -68,8 +71,9 @@ class FakeEngine final : public EngineService::Service {
 
  private:
   grpc::Status Initialize(const InitializeOp& op, InitializeResult* result) {
-    std::printf("initialized %s on rank %d of %d, meeting at '%s', gpu '%s'\n", op.job_id().c_str(), rank_, op.world_size(),
-                op.rendezvous_address().c_str(), getenv("CUDA_VISIBLE_DEVICES") == nullptr ? "" : getenv("CUDA_VISIBLE_DEVICES"));
+    std::printf("initialized %s on rank %d of %d, meeting at '%s', gpu '%s'\n", op.job_id().c_str(), rank_,
+                op.world_size(), op.rendezvous_address().c_str(),
+                getenv("CUDA_VISIBLE_DEVICES") == nullptr ? "" : getenv("CUDA_VISIBLE_DEVICES"));
     std::fflush(stdout);
     stubborn_ = absl::StartsWith(op.spec().name(), "stubborn");
     if (stubborn_) signal(SIGTERM, SIG_IGN);
@@ -77,9 +81,10 @@ class FakeEngine final : public EngineService::Service {
     int rank = 0;
     if (words.size() > 2) static_cast<void>(absl::SimpleAtoi(words[2], &rank));
     // The fault strikes once: later attempts of the job go through.
-    if (words.size() > 1 && rank == rank_ && op.attempt() <= 1 && absl::SimpleAtoi(words[1], &fault_step_)) fault_ = words[0];
+    if (words.size() > 1 && rank == rank_ && op.attempt() <= 1 && absl::SimpleAtoi(words[1], &fault_step_))
+      fault_ = words[0];
     result->set_total_steps(op.spec().trainer().has_total_training_steps() ? op.spec().trainer().total_training_steps()
-                                                                            : kTotalSteps);
+                                                                           : kTotalSteps);
     result->set_steps_per_epoch(result->total_steps());
     result->set_train_rows(10);
     result->set_val_rows(op.spec().data().val_files_size());
