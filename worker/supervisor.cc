@@ -1,7 +1,5 @@
 #include "worker/supervisor.h"
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -28,24 +26,16 @@ absl::Status CheckJobId(const std::string& job_id) {
 
 absl::StatusOr<std::unique_ptr<Supervisor>> Supervisor::Create(const SupervisorOptions& options, Metrics* metrics) {
   // A unix socket's path has at most 107 bytes: a short folder of its own, not one below a long state folder.
-  std::string socket_dir = (std::filesystem::temp_directory_path() / "sluice-XXXXXX").string();
-  if (mkdtemp(socket_dir.data()) == nullptr) {
-    return absl::UnavailableError(
-        absl::StrCat(socket_dir, ": cannot make a folder for sockets; set TMPDIR to a writable one"));
-  }
-  return std::unique_ptr<Supervisor>(new Supervisor(options, socket_dir, metrics));
+  ASSIGN_OR_RETURN(TemporaryFolder sockets, TemporaryFolder::Create("sluice-"));
+  return std::unique_ptr<Supervisor>(new Supervisor(options, std::move(sockets), metrics));
 }
 
-Supervisor::Supervisor(const SupervisorOptions& options, std::string socket_dir, Metrics* metrics)
-    : options_(options), socket_dir_(std::move(socket_dir)), metrics_(metrics) {
+Supervisor::Supervisor(const SupervisorOptions& options, TemporaryFolder sockets, Metrics* metrics)
+    : options_(options), sockets_(std::move(sockets)), metrics_(metrics) {
   for (int slot = 0; slot < options.rank_slots; ++slot) free_slots_.insert(slot);
 }
 
-Supervisor::~Supervisor() {
-  Shutdown(absl::ZeroDuration());
-  std::error_code ignored;
-  std::filesystem::remove_all(socket_dir_, ignored);
-}
+Supervisor::~Supervisor() { Shutdown(absl::ZeroDuration()); }
 
 absl::Status Supervisor::CheckEpoch(const std::string& job_id, int64_t epoch) {
   int64_t& newest = newest_epoch_[job_id];
@@ -89,7 +79,7 @@ std::vector<EngineLaunch> Supervisor::Launches(const v1::StartAttemptRequest& re
     EngineLaunch launch;
     launch.engine_binary = options_.engine_binary;
     launch.rank = request.ranks(i);
-    launch.socket_path = absl::StrCat(socket_dir_, "/", request.epoch(), ".", slots[i], ".sock");
+    launch.socket_path = absl::StrCat(sockets_.path(), "/", request.epoch(), ".", slots[i], ".sock");
     launch.log_path = LogPath(request.job_id(), request.attempt(), launch.rank);
     launch.cpu_threads = asked_threads > 0 ? asked_threads : std::max(1, options_.cpu_cores / request.ranks_size());
     if (use_gpus) launch.gpu = slots[i];
@@ -156,9 +146,10 @@ absl::StatusOr<v1::StartAttemptResponse> Supervisor::StartAttempt(const v1::Star
     metrics_->Set(MetricId::kEngines, {}, options_.rank_slots - static_cast<int>(free_slots_.size()));
     for (v1::StartedEngine engine : (*attempt)->started()) {
       if (engine.rank() == 0 && request.world_size() > 1) {
-        engine.set_rendezvous_address((*attempt)->rendezvous_port() != 0
-                                          ? absl::StrCat("tcp:", options_.host, ":", (*attempt)->rendezvous_port())
-                                          : absl::StrCat("file:", socket_dir_, "/", request.epoch(), ".rendezvous"));
+        engine.set_rendezvous_address(
+            (*attempt)->rendezvous_port() != 0
+                ? absl::StrCat("tcp:", options_.host, ":", (*attempt)->rendezvous_port())
+                : absl::StrCat("file:", sockets_.path(), "/", request.epoch(), ".rendezvous"));
       }
       *response.add_engines() = engine;
     }

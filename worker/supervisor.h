@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/metrics.h"
+#include "common/temporary_folder.h"
 #include "sluice/v1/worker.pb.h"
 #include "worker/attempt.h"
 
@@ -62,7 +63,7 @@ class Supervisor {
     std::vector<int> slots;
   };
 
-  Supervisor(const SupervisorOptions& options, std::string socket_dir, Metrics* metrics);
+  Supervisor(const SupervisorOptions& options, TemporaryFolder sockets, Metrics* metrics);
 
   absl::Status CheckEpoch(const std::string& job_id, int64_t epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::shared_ptr<Attempt>> Find(const std::string& job_id, int32_t attempt) const
@@ -74,7 +75,7 @@ class Supervisor {
   bool NotStarting(const std::string& job_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const SupervisorOptions options_;
-  const std::string socket_dir_;
+  const TemporaryFolder sockets_;
   Metrics* const metrics_;
   mutable absl::Mutex mutex_;
   absl::CondVar changed_;

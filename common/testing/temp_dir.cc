@@ -1,25 +1,26 @@
 #include "common/testing/temp_dir.h"
 
-#include <stdlib.h>
-
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
+#include <utility>
 
 namespace sluice::testing {
 
-TempDir::TempDir() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "sluice_test_XXXXXX").string();
-  if (mkdtemp(pattern.data()) == nullptr) {
-    perror("mkdtemp");
-    abort();
+namespace {
+
+TemporaryFolder CreateOrDie() {
+  auto folder = TemporaryFolder::Create("sluice_test_");
+  if (!folder.ok()) {
+    std::fprintf(stderr, "%s\n", folder.status().ToString().c_str());
+    std::abort();
   }
-  path_ = pattern;
+  return *std::move(folder);
 }
 
-TempDir::~TempDir() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
+}  // namespace
+
+TempDir::TempDir() : folder_(CreateOrDie()), path_(folder_.path()) {}
 
 std::string TempDir::Write(const std::string& name, const std::string& contents) const {
   const std::filesystem::path target = path_ / name;
@@ -28,8 +29,8 @@ std::string TempDir::Write(const std::string& name, const std::string& contents)
   out << contents;
   out.close();
   if (!out) {
-    perror(target.c_str());
-    abort();
+    std::perror(target.c_str());
+    std::abort();
   }
   return target.string();
 }

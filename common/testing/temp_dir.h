@@ -4,14 +4,13 @@
 #include <filesystem>
 #include <string>
 
+#include "common/temporary_folder.h"
+
 namespace sluice::testing {
 
 class TempDir {
  public:
   TempDir();
-  ~TempDir();
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
   std::string Join(const std::string& name) const { return (path_ / name).string(); }
@@ -20,7 +19,8 @@ class TempDir {
   std::string Write(const std::string& name, const std::string& contents) const;
 
  private:
-  std::filesystem::path path_;
+  const TemporaryFolder folder_;
+  const std::filesystem::path path_;
 };
 
 }  // namespace sluice::testing

@@ -1,12 +1,9 @@
 #include "tools/cli/engine_child.h"
 
-#include <stdlib.h>
-
 #include <filesystem>
 #include <future>
 #include <thread>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/status_macros.h"
@@ -14,18 +11,14 @@
 namespace sluice::cli {
 
 absl::StatusOr<std::unique_ptr<EngineChild>> EngineChild::Start() {
-  std::unique_ptr<EngineChild> child(new EngineChild());
-  child->folder_ = (std::filesystem::temp_directory_path() / "sluice-XXXXXX").string();
-  if (mkdtemp(child->folder_.data()) == nullptr) {
-    return absl::UnavailableError(
-        absl::StrCat(child->folder_, ": cannot make a temporary folder; set TMPDIR to a writable one"));
-  }
+  ASSIGN_OR_RETURN(TemporaryFolder folder, TemporaryFolder::Create("sluice-"));
+  std::unique_ptr<EngineChild> child(new EngineChild(std::move(folder)));
   std::error_code error;
   worker::EngineLaunch launch;
   launch.engine_binary =
       (std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "sluice-engine").string();
-  launch.socket_path = child->folder_ + "/engine.sock";
-  launch.log_path = child->folder_ + "/engine.log";
+  launch.socket_path = child->folder_.path() + "/engine.sock";
+  launch.log_path = child->folder_.path() + "/engine.log";
   launch.cpu_threads = std::max(1u, std::thread::hardware_concurrency());
   launch.host = "127.0.0.1";
   ASSIGN_OR_RETURN(child->engine_, worker::EngineProcess::Start(launch));
@@ -35,8 +28,6 @@ absl::StatusOr<std::unique_ptr<EngineChild>> EngineChild::Start() {
 
 EngineChild::~EngineChild() {
   if (engine_ != nullptr) engine_->Stop(absl::Seconds(5));
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
 }
 
 absl::StatusOr<v1::StageResponse> EngineChild::Run(const v1::StageRequest& request) {

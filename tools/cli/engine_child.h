@@ -2,9 +2,10 @@
 #pragma once
 
 #include <memory>
-#include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
+#include "common/temporary_folder.h"
 #include "sluice/v1/engine.pb.h"
 #include "worker/engine_process.h"
 
@@ -20,9 +21,9 @@ class EngineChild {
   absl::StatusOr<v1::StageResponse> Run(const v1::StageRequest& request);
 
  private:
-  EngineChild() = default;
+  explicit EngineChild(TemporaryFolder folder) : folder_(std::move(folder)) {}
 
-  std::string folder_;
+  TemporaryFolder folder_;
   std::unique_ptr<worker::EngineProcess> engine_;
   int64_t sequence_ = 0;
 };

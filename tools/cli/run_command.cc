@@ -1,12 +1,10 @@
 // sluice run: controller, worker and engines of one job in one command on one machine.
 
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <thread>
 
@@ -17,6 +15,7 @@
 #include "common/ids.h"
 #include "common/logging.h"
 #include "common/status_macros.h"
+#include "common/temporary_folder.h"
 #include "controller/controller.h"
 #include "tools/cli/client.h"
 #include "tools/cli/commands.h"
@@ -35,30 +34,6 @@ struct RunOptions {
   bool verbose = false;
   std::string metrics_address;
   std::string engine_binary;
-};
-
-// A folder for the run's own state: the store, sockets, logs. Removed at the end unless it is kept for its logs.
-class StateFolder {
- public:
-  static absl::StatusOr<std::unique_ptr<StateFolder>> Create() {
-    auto folder = std::make_unique<StateFolder>();
-    folder->path_ = (std::filesystem::temp_directory_path() / "sluice-run-XXXXXX").string();
-    if (mkdtemp(folder->path_.data()) == nullptr) {
-      return absl::UnavailableError(
-          absl::StrCat(folder->path_, ": cannot make a temporary folder; set TMPDIR to a writable one"));
-    }
-    return folder;
-  }
-  ~StateFolder() {
-    std::error_code ignored;
-    if (!keep_) std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-  void Keep() { keep_ = true; }
-
- private:
-  std::string path_;
-  bool keep_ = false;
 };
 
 // The first SIGINT or SIGTERM cancels the job, so that its engines end in order; the second ends this process, and its
@@ -89,10 +64,11 @@ void BlockSignals() {
 
 absl::StatusOr<v1::Job> RunJob(const v1::JobSpec& spec, const RunOptions& options, Format format) {
   static const RealClock clock;
-  ASSIGN_OR_RETURN(const std::unique_ptr<StateFolder> state, StateFolder::Create());
+  // The run's own state: the store, sockets, logs.
+  ASSIGN_OR_RETURN(TemporaryFolder state, TemporaryFolder::Create("sluice-run-"));
   controller::ControllerOptions controller_options;
-  controller_options.listen_address = absl::StrCat("unix:", state->path(), "/controller.sock");
-  controller_options.state_dir = state->path();
+  controller_options.listen_address = absl::StrCat("unix:", state.path(), "/controller.sock");
+  controller_options.state_dir = state.path();
   controller_options.registry.heartbeat_interval = absl::Milliseconds(500);
   controller_options.validate = [](const v1::JobSpec& job) { return ToStatus(ValidateJobSpec(job)); };
   ASSIGN_OR_RETURN(const auto controller, controller::Controller::Start(controller_options, &clock));
@@ -100,9 +76,9 @@ absl::StatusOr<v1::Job> RunJob(const v1::JobSpec& spec, const RunOptions& option
   worker::WorkerOptions worker_options;
   worker_options.controller_address = controller->address();
   worker_options.worker_id = "local";
-  worker_options.listen_address = absl::StrCat("unix:", state->path(), "/worker.sock");
+  worker_options.listen_address = absl::StrCat("unix:", state.path(), "/worker.sock");
   worker_options.metrics_address = options.metrics_address;
-  worker_options.state_dir = state->path();
+  worker_options.state_dir = state.path();
   worker_options.engine_binary = options.engine_binary;
   worker_options.rank_slots = spec.trainer().n_gpus_per_node();
   ASSIGN_OR_RETURN(const auto worker, worker::Worker::Start(worker_options, &clock));
@@ -122,8 +98,8 @@ absl::StatusOr<v1::Job> RunJob(const v1::JobSpec& spec, const RunOptions& option
   view.Finish(job);
   const bool crashed = job.state() == v1::JOB_STATE_FAILED && job.failure().reason() != v1::FAILURE_REASON_INVALID;
   if (crashed) {
-    state->Keep();
-    std::fprintf(stderr, "logs: %s/logs\n", state->path().c_str());
+    state.Keep();
+    std::fprintf(stderr, "logs: %s/logs\n", state.path().c_str());
   }
   return job;
 }
