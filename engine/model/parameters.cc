@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
-#include "engine/model/philox.h"
 #include "kernels/flat/flat.h"
+#include "kernels/philox.h"
 
 namespace sluice::engine {
 namespace {
@@ -38,7 +38,7 @@ uint64_t StreamOf(const std::string& name) {
 // Box-Muller on the two halves of a Philox block: elements 4 * block .. 4 * block + 3.
 void FillNormal(uint64_t seed, uint64_t stream, float deviation, int64_t first_block, std::span<float> out) {
   for (size_t i = 0; i < out.size(); i += 4) {
-    const PhiloxBlock block = Philox(seed, stream, static_cast<uint64_t>(first_block) + i / 4);
+    const kernels::PhiloxBlock block = kernels::Philox(seed, stream, static_cast<uint64_t>(first_block) + i / 4);
     float normal[4];
     for (size_t half = 0; half < 2; ++half) {
       // 24 bits each, the first in (0, 1] so that its logarithm is finite.

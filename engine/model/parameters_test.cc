@@ -13,9 +13,9 @@
 #include "engine/checkpoint/model_folder.h"
 #include "engine/model/causal_lm.h"
 #include "engine/model/load_parameters.h"
-#include "engine/model/philox.h"
 #include "engine/model/testing/golden_model.h"
 #include "kernels/flat/flat.h"
+#include "kernels/philox.h"
 
 namespace sluice::engine {
 namespace {
@@ -160,9 +160,11 @@ TEST(ParametersTest, RandomValuesDependOnSeedAndNameOnly) {
 
 TEST(PhiloxTest, GivesThePublishedNumbers) {
   // Known answers distributed with Random123 (kat_vectors, philox4x32 10).
-  EXPECT_THAT(Philox(PhiloxBlock{0, 0, 0, 0}, {0, 0}), ElementsAre(0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8));
-  EXPECT_THAT(Philox(PhiloxBlock{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
-              ElementsAre(0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1));
+  EXPECT_THAT(kernels::Philox(kernels::PhiloxBlock{0, 0, 0, 0}, {0, 0}),
+              ElementsAre(0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8));
+  EXPECT_THAT(
+      kernels::Philox(kernels::PhiloxBlock{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+      ElementsAre(0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1));
 }
 
 }  // namespace

@@ -7,11 +7,17 @@
 namespace sluice::kernels {
 
 namespace cpu {
+absl::Status Run(const DecideUpdate& args, Stream stream);
 absl::Status Run(const AdamW& args, Stream stream);
+absl::Status Run(const SplitMaster& args, Stream stream);
+absl::Status Run(const JoinMaster& args, Stream stream);
 }  // namespace cpu
 
-namespace aten {  // any device
+namespace cuda {
+absl::Status Run(const DecideUpdate& args, Stream stream);
 absl::Status Run(const AdamW& args, Stream stream);
-}  // namespace aten
+absl::Status Run(const SplitMaster& args, Stream stream);
+absl::Status Run(const JoinMaster& args, Stream stream);
+}  // namespace cuda
 
 }  // namespace sluice::kernels

@@ -6,11 +6,13 @@
 #include <array>
 #include <cstdint>
 
-namespace sluice::engine {
+#include "kernels/host_device.h"
+
+namespace sluice::kernels {
 
 using PhiloxBlock = std::array<uint32_t, 4>;
 
-constexpr PhiloxBlock Philox(PhiloxBlock counter, std::array<uint32_t, 2> key) {
+SLUICE_HOST_DEVICE constexpr PhiloxBlock Philox(PhiloxBlock counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t product0 = uint64_t{0xD2511F53} * counter[0];
     const uint64_t product1 = uint64_t{0xCD9E8D57} * counter[2];
@@ -23,10 +25,10 @@ constexpr PhiloxBlock Philox(PhiloxBlock counter, std::array<uint32_t, 2> key) {
 }
 
 // Block `index` of stream `stream` under `seed`.
-constexpr PhiloxBlock Philox(uint64_t seed, uint64_t stream, uint64_t index) {
+SLUICE_HOST_DEVICE constexpr PhiloxBlock Philox(uint64_t seed, uint64_t stream, uint64_t index) {
   return Philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), static_cast<uint32_t>(stream),
                  static_cast<uint32_t>(stream >> 32)},
                 {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
 }
 
-}  // namespace sluice::engine
+}  // namespace sluice::kernels
