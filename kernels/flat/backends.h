@@ -7,21 +7,17 @@
 namespace sluice::kernels {
 
 namespace cpu {
-absl::StatusOr<double> SumOfSquares(ConstTensorView x, Stream stream);
-absl::StatusOr<bool> AllFinite(ConstTensorView x, Stream stream);
-absl::Status Scale(TensorView x, float factor, Stream stream);
+absl::Status SumOfSquares(ConstTensorView x, TensorView sum, Stream stream);
+absl::Status AddSum(ConstTensorView x, double factor, TensorView sum, Stream stream);
 absl::Status Fill(TensorView x, float value, Stream stream);
-absl::Status AddScaled(float alpha, ConstTensorView x, TensorView y, Stream stream);
 absl::Status Cast(ConstTensorView from, TensorView to, Stream stream);
 }  // namespace cpu
 
-namespace aten {  // any device
-absl::StatusOr<double> SumOfSquares(ConstTensorView x, Stream stream);
-absl::StatusOr<bool> AllFinite(ConstTensorView x, Stream stream);
-absl::Status Scale(TensorView x, float factor, Stream stream);
+namespace cuda {
+absl::Status SumOfSquares(ConstTensorView x, TensorView sum, Stream stream);
+absl::Status AddSum(ConstTensorView x, double factor, TensorView sum, Stream stream);
 absl::Status Fill(TensorView x, float value, Stream stream);
-absl::Status AddScaled(float alpha, ConstTensorView x, TensorView y, Stream stream);
 absl::Status Cast(ConstTensorView from, TensorView to, Stream stream);
-}  // namespace aten
+}  // namespace cuda
 
 }  // namespace sluice::kernels

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -26,84 +25,57 @@ double BlockSumOfSquares(const T* x, int64_t count) {
   return sum;
 }
 
-template <typename T>
-bool BlockIsFinite(const T* x, int64_t count) {
-  constexpr uint32_t kExponent = 0x7F800000u;
-  uint32_t bad = 0;
-#pragma omp simd reduction(| : bad)
-  for (int64_t i = 0; i < count; ++i) {
-    const uint32_t word = std::bit_cast<uint32_t>(static_cast<float>(x[i]));
-    bad |= (word & kExponent) == kExponent ? 1u : 0u;
-  }
-  return bad == 0;
+double BlockSum(const float* x, int64_t count) {
+  double sum = 0.0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; ++i) sum += x[i];
+  return sum;
 }
 
-}  // namespace
-
-absl::StatusOr<double> SumOfSquares(ConstTensorView x, Stream) {
-  const int64_t count = x.elements();
-  const int64_t blocks = (count + kBlock - 1) / kBlock;
+// The sum of block_sum(first, count) over the blocks of an array.
+template <typename Body>
+double SumOverBlocks(int64_t elements, Body block_sum) {
+  const int64_t blocks = (elements + kBlock - 1) / kBlock;
   std::vector<double> sums(static_cast<size_t>(blocks));
-  VisitFloating(x.dtype, [&](auto zero) {
-    const auto* data = x.as<decltype(zero)>();
-    ParallelFor(blocks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t block = begin; block < end; ++block) {
-        const int64_t first = block * kBlock;
-        sums[static_cast<size_t>(block)] = BlockSumOfSquares(data + first, std::min(kBlock, count - first));
-      }
-    });
+  ParallelFor(blocks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t first = block * kBlock;
+      sums[static_cast<size_t>(block)] = block_sum(first, std::min(kBlock, elements - first));
+    }
   });
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
-absl::StatusOr<bool> AllFinite(ConstTensorView x, Stream) {
-  const int64_t count = x.elements();
-  std::vector<uint8_t> finite(static_cast<size_t>(PartCount(count, kBlock)), 1);
-  VisitFloating(x.dtype, [&](auto zero) {
-    const auto* data = x.as<decltype(zero)>();
-    ParallelParts(count, kBlock, [&](int64_t part, int64_t begin, int64_t end) {
-      finite[static_cast<size_t>(part)] = BlockIsFinite(data + begin, end - begin);
-    });
-  });
-  return std::all_of(finite.begin(), finite.end(), [](uint8_t value) { return value != 0; });
+template <typename T>
+void FillElements(TensorView x, T value) {
+  T* data = x.as<T>();
+  ParallelFor(x.elements(), kBlock, [&](int64_t begin, int64_t end) { std::fill(data + begin, data + end, value); });
 }
 
-absl::Status Scale(TensorView x, float factor, Stream) {
-  VisitFloating(x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    T* data = x.as<T>();
-    ParallelFor(x.elements(), kBlock, [&](int64_t begin, int64_t end) {
-#pragma omp simd
-      for (int64_t i = begin; i < end; ++i) data[i] = T(static_cast<float>(data[i]) * factor);
-    });
+}  // namespace
+
+absl::Status SumOfSquares(ConstTensorView x, TensorView sum, Stream) {
+  sum.as<double>()[0] = VisitFloating(x.dtype, [&](auto zero) {
+    const auto* data = x.as<decltype(zero)>();
+    return SumOverBlocks(x.elements(),
+                         [&](int64_t first, int64_t count) { return BlockSumOfSquares(data + first, count); });
   });
+  return absl::OkStatus();
+}
+
+absl::Status AddSum(ConstTensorView x, double factor, TensorView sum, Stream) {
+  const float* data = x.as<float>();
+  sum.as<double>()[0] +=
+      factor * SumOverBlocks(x.elements(), [&](int64_t first, int64_t count) { return BlockSum(data + first, count); });
   return absl::OkStatus();
 }
 
 absl::Status Fill(TensorView x, float value, Stream) {
-  VisitFloating(x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    T* data = x.as<T>();
-    ParallelFor(x.elements(), kBlock,
-                [&](int64_t begin, int64_t end) { std::fill(data + begin, data + end, T(value)); });
-  });
-  return absl::OkStatus();
-}
-
-absl::Status AddScaled(float alpha, ConstTensorView x, TensorView y, Stream) {
-  VisitFloating(x.dtype, [&](auto from_zero) {
-    VisitFloating(y.dtype, [&](auto to_zero) {
-      using To = decltype(to_zero);
-      const auto* from = x.as<decltype(from_zero)>();
-      To* to = y.as<To>();
-      ParallelFor(x.elements(), kBlock, [&](int64_t begin, int64_t end) {
-#pragma omp simd
-        for (int64_t i = begin; i < end; ++i) {
-          to[i] = To(static_cast<float>(to[i]) + alpha * static_cast<float>(from[i]));
-        }
-      });
-    });
-  });
+  if (x.dtype == DType::kFloat64) {
+    FillElements(x, static_cast<double>(value));
+  } else {
+    VisitFloating(x.dtype, [&](auto zero) { FillElements(x, decltype(zero)(value)); });
+  }
   return absl::OkStatus();
 }
 

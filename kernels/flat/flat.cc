@@ -12,14 +12,8 @@ absl::Status CheckFloating(std::string_view kernel, std::string_view argument, C
   return CheckLeadingView(kernel, argument, view, view.shape.rank(), stream);
 }
 
-// Shapes may differ, element counts may not.
-absl::Status CheckPair(std::string_view kernel, std::string_view first_name, ConstTensorView first,
-                       std::string_view second_name, ConstTensorView second, Stream stream) {
-  RETURN_IF_ERROR(CheckFloating(kernel, first_name, first, stream));
-  RETURN_IF_ERROR(CheckFloating(kernel, second_name, second, stream));
-  if (first.elements() == second.elements()) return absl::OkStatus();
-  return InvalidArgument(kernel, second_name,
-                         absl::StrCat("has ", second.elements(), " elements, expected ", first.elements()));
+absl::Status CheckSum(std::string_view kernel, ConstTensorView sum, Stream stream) {
+  return CheckView(kernel, "sum", sum, DType::kFloat64, Shape{1}, stream.device);
 }
 
 template <typename Data>
@@ -29,35 +23,36 @@ BasicTensorView<Data> Flat(BasicTensorView<Data> view) {
 
 }  // namespace
 
-absl::StatusOr<double> SumOfSquares(ConstTensorView x, Stream stream) {
+absl::Status SumOfSquares(ConstTensorView x, TensorView sum, Stream stream) {
   RETURN_IF_ERROR(CheckFloating("sum_of_squares", "x", x, stream));
-  return stream.device.is_cpu() ? cpu::SumOfSquares(Flat(x), stream) : aten::SumOfSquares(Flat(x), stream);
+  RETURN_IF_ERROR(CheckSum("sum_of_squares", sum, stream));
+  return stream.device.is_cpu() ? cpu::SumOfSquares(Flat(x), sum, stream) : cuda::SumOfSquares(Flat(x), sum, stream);
 }
 
-absl::StatusOr<bool> AllFinite(ConstTensorView x, Stream stream) {
-  RETURN_IF_ERROR(CheckFloating("all_finite", "x", x, stream));
-  return stream.device.is_cpu() ? cpu::AllFinite(Flat(x), stream) : aten::AllFinite(Flat(x), stream);
-}
-
-absl::Status Scale(TensorView x, float factor, Stream stream) {
-  RETURN_IF_ERROR(CheckFloating("scale", "x", x, stream));
-  return stream.device.is_cpu() ? cpu::Scale(Flat(x), factor, stream) : aten::Scale(Flat(x), factor, stream);
+absl::Status AddSum(ConstTensorView x, double factor, TensorView sum, Stream stream) {
+  RETURN_IF_ERROR(CheckView("add_sum", "x", x, DType::kFloat32, x.shape, stream.device));
+  RETURN_IF_ERROR(CheckSum("add_sum", sum, stream));
+  return stream.device.is_cpu() ? cpu::AddSum(Flat(x), factor, sum, stream)
+                                : cuda::AddSum(Flat(x), factor, sum, stream);
 }
 
 absl::Status Fill(TensorView x, float value, Stream stream) {
-  RETURN_IF_ERROR(CheckFloating("fill", "x", x, stream));
-  return stream.device.is_cpu() ? cpu::Fill(Flat(x), value, stream) : aten::Fill(Flat(x), value, stream);
-}
-
-absl::Status AddScaled(float alpha, ConstTensorView x, TensorView y, Stream stream) {
-  RETURN_IF_ERROR(CheckPair("add_scaled", "x", x, "y", y, stream));
-  return stream.device.is_cpu() ? cpu::AddScaled(alpha, Flat(x), Flat(y), stream)
-                                : aten::AddScaled(alpha, Flat(x), Flat(y), stream);
+  if (x.dtype == DType::kFloat64) {
+    RETURN_IF_ERROR(CheckView("fill", "x", x, DType::kFloat64, x.shape, stream.device));
+  } else {
+    RETURN_IF_ERROR(CheckFloating("fill", "x", x, stream));
+  }
+  return stream.device.is_cpu() ? cpu::Fill(Flat(x), value, stream) : cuda::Fill(Flat(x), value, stream);
 }
 
 absl::Status Cast(ConstTensorView from, TensorView to, Stream stream) {
-  RETURN_IF_ERROR(CheckPair("cast", "from", from, "to", to, stream));
-  return stream.device.is_cpu() ? cpu::Cast(Flat(from), Flat(to), stream) : aten::Cast(Flat(from), Flat(to), stream);
+  RETURN_IF_ERROR(CheckFloating("cast", "from", from, stream));
+  RETURN_IF_ERROR(CheckFloating("cast", "to", to, stream));
+  // Shapes may differ, element counts may not.
+  if (from.elements() != to.elements()) {
+    return InvalidArgument("cast", "to", absl::StrCat("has ", to.elements(), " elements, expected ", from.elements()));
+  }
+  return stream.device.is_cpu() ? cpu::Cast(Flat(from), Flat(to), stream) : cuda::Cast(Flat(from), Flat(to), stream);
 }
 
 }  // namespace sluice::kernels

@@ -9,21 +9,15 @@
 
 namespace sluice::kernels {
 
-// Sum of x^2 in double, x fp32 or bf16. The order of the sum depends on N only, not on threads, so the gradient norm is
-// bit-equal from run to run. Waits for the device.
-absl::StatusOr<double> SumOfSquares(ConstTensorView x, Stream stream);
+// sum [1] fp64 = sum of x^2, x fp32 or bf16: in double, in an order that depends on N only, so that the gradient norm
+// is bit-equal from run to run.
+absl::Status SumOfSquares(ConstTensorView x, TensorView sum, Stream stream);
 
-// Whether no element is NaN or infinite; x fp32 or bf16. Waits for the device.
-absl::StatusOr<bool> AllFinite(ConstTensorView x, Stream stream);
+// sum [1] fp64 += factor * (sum of x), x [N] fp32: in double, in an order that depends on N only.
+absl::Status AddSum(ConstTensorView x, double factor, TensorView sum, Stream stream);
 
-// x = factor * x; x fp32 or bf16 (in fp32, rounded once).
-absl::Status Scale(TensorView x, float factor, Stream stream);
-
-// Every element becomes value; x fp32 or bf16.
+// Every element becomes value; x fp32, bf16 or fp64.
 absl::Status Fill(TensorView x, float value, Stream stream);
-
-// y = y + alpha * x; fp32 or bf16 each (in fp32, rounded once).
-absl::Status AddScaled(float alpha, ConstTensorView x, TensorView y, Stream stream);
 
 // to = from, between fp32 and bf16 (round to nearest even) or of the same type (a copy); on one device.
 absl::Status Cast(ConstTensorView from, TensorView to, Stream stream);
