@@ -11,9 +11,9 @@ absl::Status Forward(const RmsNormForward& args, Stream stream);
 absl::Status Backward(const RmsNormBackward& args, Stream stream);
 }  // namespace cpu
 
-namespace aten {  // any device
+namespace cuda {
 absl::Status Forward(const RmsNormForward& args, Stream stream);
 absl::Status Backward(const RmsNormBackward& args, Stream stream);
-}  // namespace aten
+}  // namespace cuda
 
 }  // namespace sluice::kernels

@@ -88,6 +88,11 @@ void BackwardRows(const RmsNormBackward& args) {
         const float g = static_cast<float>(dy[i]) * static_cast<float>(weight[i]);
         dr[i] = T(static_cast<float>(dr[i]) + rstd * (g - static_cast<float>(r[i]) * projection));
       }
+      if (!args.y.empty()) {
+        T* y = RowOf<T>(args.y, row);
+#pragma omp simd
+        for (int64_t i = 0; i < hidden; ++i) y[i] = T(static_cast<float>(r[i]) * rstd * static_cast<float>(weight[i]));
+      }
       if (!wants_dweight) continue;
 #pragma omp simd
       for (int64_t i = 0; i < hidden; ++i) dweight[i] += static_cast<float>(dy[i]) * static_cast<float>(r[i]) * rstd;

@@ -34,7 +34,8 @@ absl::Status Validate(const RmsNormForward& args, Stream stream) {
   } else if (!args.residual_out.empty()) {
     return InvalidArgument(kKernel, "residual_out", "given without a residual");
   }
-  RETURN_IF_ERROR(check("weight", args.weight, {args.x.dim(args.x.shape.rank() - 1)}));
+  RETURN_IF_ERROR(
+      CheckView(kKernel, "weight", args.weight, args.x.dtype, {args.x.dim(args.x.shape.rank() - 1)}, stream.device));
   RETURN_IF_ERROR(check("y", args.y, args.x.shape));
   RETURN_IF_ERROR(CheckView(kKernel, "rstd", args.rstd, DType::kFloat32, RowsShape(args.x.shape), stream.device));
   if (!(args.eps > 0)) return InvalidArgument(kKernel, "eps", absl::StrCat(args.eps, " is not positive"));
@@ -52,6 +53,7 @@ absl::Status Validate(const RmsNormBackward& args, Stream stream) {
   RETURN_IF_ERROR(check("weight", args.weight, args.r.dtype, weight_shape, Layout::kDense));
   RETURN_IF_ERROR(check("rstd", args.rstd, DType::kFloat32, RowsShape(args.r.shape), Layout::kDense));
   RETURN_IF_ERROR(check("dr", args.dr, args.r.dtype, args.r.shape, Layout::kStrided));
+  if (!args.y.empty()) RETURN_IF_ERROR(check("y", args.y, args.r.dtype, args.r.shape, Layout::kStrided));
   if (args.dweight.empty()) return absl::OkStatus();
   return check("dweight", args.dweight, DType::kFloat32, weight_shape, Layout::kDense);
 }
@@ -60,12 +62,12 @@ absl::Status Validate(const RmsNormBackward& args, Stream stream) {
 
 absl::Status Forward(const RmsNormForward& args, Stream stream) {
   RETURN_IF_ERROR(Validate(args, stream));
-  return stream.device.is_cpu() ? cpu::Forward(args, stream) : aten::Forward(args, stream);
+  return stream.device.is_cpu() ? cpu::Forward(args, stream) : cuda::Forward(args, stream);
 }
 
 absl::Status Backward(const RmsNormBackward& args, Stream stream) {
   RETURN_IF_ERROR(Validate(args, stream));
-  return stream.device.is_cpu() ? cpu::Backward(args, stream) : aten::Backward(args, stream);
+  return stream.device.is_cpu() ? cpu::Backward(args, stream) : cuda::Backward(args, stream);
 }
 
 }  // namespace sluice::kernels

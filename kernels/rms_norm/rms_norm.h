@@ -32,10 +32,11 @@ struct RmsNormBackward {
   ConstTensorView rstd;    // [T] or [T, heads] fp32
   TensorView dr;           // [T, H]: accumulated into (the residual stream's gradient flows through here)
   TensorView dweight;      // [H] fp32: accumulated into; empty if the weight is frozen
+  TensorView y;            // [T, H] as r: forward's y once more, for who did not keep it; or empty
 };
 
 // Run on the device that holds the views; the CPU implementation is the reference. Deterministic: the order of
-// dweight's sum is fixed by the number of threads. Thread-safe on disjoint outputs.
+// dweight's sum is fixed by T and H, on the CPU also by the number of threads. Thread-safe on disjoint outputs.
 //
 // Return InvalidArgument, naming the argument, for mismatched shapes, types or devices, H % 8 != 0 or eps <= 0.
 absl::Status Forward(const RmsNormForward& args, Stream stream);

@@ -40,8 +40,22 @@ struct Case {
 // The published hidden sizes, one that is barely legal, a token count that fills no tile, and per-head norms in a
 // packed matrix.
 constexpr Case kCases[] = {
-    {1, 0, 8, kF, false, 0},    {7, 0, 896, kB, true, 0},   {203, 0, 576, kB, false, 0},  {33, 0, 4096, kB, true, 0},
-    {5, 0, 16384, kF, true, 0}, {64, 0, 576, kF, true, 16}, {20, 3, 128, kF, false, 256}, {9, 2, 64, kB, false, 64},
+    {1, 0, 8, kF, false, 0},
+    {7, 0, 896, kB, true, 0},
+    {203, 0, 576, kB, false, 0},
+    {33, 0, 4096, kB, true, 0},
+    {5, 0, 16384, kF, true, 0},
+    {64, 0, 576, kF, true, 16},
+    {20, 3, 128, kF, false, 256},
+    {9, 2, 64, kB, false, 64},
+    // For the GPU: rows that do not start at multiples of 16 bytes, more rows than are in flight at once, and rows for
+    // half a block and for a whole one.
+    {9, 0, 64, kB, true, 3},
+    {2500, 0, 512, kB, true, 0},
+    {700, 0, 2056, kB, true, 8},
+    {7, 0, 16384, kB, true, 0},
+    {3, 0, 6144, kF, false, 0},
+    {7, 0, 9216, kB, false, 0},
 };
 
 constexpr float kEps = 1e-5f;
@@ -99,7 +113,9 @@ TEST_P(RmsNormTest, BackwardAccumulates) {
   const auto rstd = HostTensor::Of(kF, c.rows_shape(), rstds);
   auto dr = HostTensor::Random(c.dtype, c.shape(), 4, 1.0, c.stride());  // not zero: accumulation is the contract
   auto dweight = HostTensor::Random(kF, {c.hidden}, 5);
+  auto y = HostTensor::Poisoned(c.dtype, c.shape(), c.stride());
 
+  std::vector<double> want_y(dys.size());
   std::vector<double> want_dr = dr.values();
   std::vector<double> want_dweight = dweight.values();
   for (int64_t row = 0; row < c.rows(); ++row) {
@@ -110,12 +126,37 @@ TEST_P(RmsNormTest, BackwardAccumulates) {
       want_dr[at + i] += rstds[row] * dys[at + i] * weights[i] -
                          std::pow(rstds[row], 3) * rs[at + i] * sum / static_cast<double>(c.hidden);
       want_dweight[i] += dys[at + i] * rs[at + i] * rstds[row];
+      want_y[at + i] = rs[at + i] * rstds[row] * weights[i];
     }
   }
-  const RmsNormBackward args = {.dy = dy, .r = r, .weight = weight, .rstd = rstd, .dr = dr, .dweight = dweight};
+  RmsNormBackward args = {.dy = dy, .r = r, .weight = weight, .rstd = rstd, .dr = dr, .dweight = dweight, .y = y};
   ASSERT_OK(CALL_BACKEND(backend, Backward, args));
   EXPECT_TENSOR_NEAR(dr, want_dr, ToleranceOf(c.dtype));
-  EXPECT_TENSOR_NEAR(dweight, want_dweight, SumTolerance(kF, static_cast<double>(c.rows())));
+  EXPECT_TENSOR_NEAR(dweight, want_dweight, SumTolerance(kF, 4.0 * static_cast<double>(c.rows())));
+  EXPECT_TENSOR_NEAR(y, want_y, ToleranceOf(c.dtype));
+
+  // A frozen weight, and a y that was kept.
+  const std::vector<double> dr_once = dr.values();
+  auto again = HostTensor::Random(c.dtype, c.shape(), 4, 1.0, c.stride());
+  args.dr = again;
+  args.dweight = args.y = TensorView::Empty();
+  ASSERT_OK(CALL_BACKEND(backend, Backward, args));
+  EXPECT_EQ(again.values(), dr_once);
+}
+
+TEST_P(RmsNormTest, BackwardGivesForwardsY) {
+  const auto& [c, backend] = GetParam();
+  const auto x = HostTensor::Random(c.dtype, c.shape(), 1, 1.0, c.stride());
+  const auto weight = HostTensor::Random(c.dtype, {c.hidden}, 3);
+  auto y = HostTensor::Poisoned(c.dtype, c.shape(), c.stride());
+  auto y_again = HostTensor::Poisoned(c.dtype, c.shape(), c.stride());
+  auto rstd = HostTensor::Poisoned(kF, c.rows_shape());
+  auto dr = HostTensor::Random(c.dtype, c.shape(), 4, 1.0, c.stride());
+  const RmsNormForward forward = {.x = x, .weight = weight, .eps = kEps, .y = y, .rstd = rstd};
+  const RmsNormBackward backward = {.dy = x, .r = x, .weight = weight, .rstd = rstd, .dr = dr, .y = y_again};
+  ASSERT_OK(CALL_BACKEND(backend, Forward, forward));
+  ASSERT_OK(CALL_BACKEND(backend, Backward, backward));
+  EXPECT_EQ(y_again.values(), y.values());  // bit for bit: a recomputed activation is the activation
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, RmsNormTest,
