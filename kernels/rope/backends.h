@@ -7,13 +7,15 @@
 namespace sluice::kernels {
 
 namespace cpu {
-absl::Status Forward(const Rope& args, Stream stream);
-absl::Status Backward(const Rope& args, Stream stream);
+absl::Status Run(const RotaryTable& args, Stream stream);
+absl::Status Forward(const RopeForward& args, Stream stream);
+absl::Status Backward(const RopeBackward& args, Stream stream);
 }  // namespace cpu
 
-namespace aten {  // any device
-absl::Status Forward(const Rope& args, Stream stream);
-absl::Status Backward(const Rope& args, Stream stream);
-}  // namespace aten
+namespace cuda {
+absl::Status Run(const RotaryTable& args, Stream stream);
+absl::Status Forward(const RopeForward& args, Stream stream);
+absl::Status Backward(const RopeBackward& args, Stream stream);
+}  // namespace cuda
 
 }  // namespace sluice::kernels
