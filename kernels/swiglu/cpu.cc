@@ -4,6 +4,18 @@
 #include "kernels/visit_dtype.h"
 
 namespace sluice::kernels::cpu {
+namespace {
+
+template <typename T>
+void ForwardRow(const T* gate, const T* up, int64_t size, T* y) {
+#pragma omp simd
+  for (int64_t i = 0; i < size; ++i) {
+    const float g = static_cast<float>(gate[i]);
+    y[i] = T(g * FastSigmoid(g) * static_cast<float>(up[i]));
+  }
+}
+
+}  // namespace
 
 absl::Status Forward(const SwigluForward& args, Stream) {
   const int64_t size = args.y.dim(1);
@@ -14,11 +26,7 @@ absl::Status Forward(const SwigluForward& args, Stream) {
         const T* gate = args.gate_up.as<T>() + row * 2 * size;
         const T* up = gate + size;
         T* y = args.y.as<T>() + row * size;
-#pragma omp simd
-        for (int64_t i = 0; i < size; ++i) {
-          const float g = static_cast<float>(gate[i]);
-          y[i] = T(g * FastSigmoid(g) * static_cast<float>(up[i]));
-        }
+        ForwardRow(gate, up, size, y);
       }
     });
   });
@@ -36,6 +44,7 @@ absl::Status Backward(const SwigluBackward& args, Stream) {
         const T* dy = args.dy.as<T>() + row * size;
         T* dgate = args.dgate_up.as<T>() + row * 2 * size;
         T* dup = dgate + size;
+        if (!args.y.empty()) ForwardRow(gate, up, size, args.y.as<T>() + row * size);  // before gate is overwritten
 #pragma omp simd
         for (int64_t i = 0; i < size; ++i) {
           const float g = static_cast<float>(gate[i]);

@@ -23,14 +23,17 @@ Shape HalfOf(ConstTensorView gate_up) { return {gate_up.dim(0), gate_up.dim(1) /
 absl::Status Forward(const SwigluForward& args, Stream stream) {
   RETURN_IF_ERROR(CheckPacked(args.gate_up, stream));
   RETURN_IF_ERROR(CheckView(kKernel, "y", args.y, args.gate_up.dtype, HalfOf(args.gate_up), stream.device));
-  return stream.device.is_cpu() ? cpu::Forward(args, stream) : aten::Forward(args, stream);
+  return stream.device.is_cpu() ? cpu::Forward(args, stream) : cuda::Forward(args, stream);
 }
 
 absl::Status Backward(const SwigluBackward& args, Stream stream) {
   RETURN_IF_ERROR(CheckPacked(args.gate_up, stream));
   RETURN_IF_ERROR(CheckView(kKernel, "dy", args.dy, args.gate_up.dtype, HalfOf(args.gate_up), stream.device));
   RETURN_IF_ERROR(CheckView(kKernel, "dgate_up", args.dgate_up, args.gate_up.dtype, args.gate_up.shape, stream.device));
-  return stream.device.is_cpu() ? cpu::Backward(args, stream) : aten::Backward(args, stream);
+  if (!args.y.empty()) {
+    RETURN_IF_ERROR(CheckView(kKernel, "y", args.y, args.gate_up.dtype, HalfOf(args.gate_up), stream.device));
+  }
+  return stream.device.is_cpu() ? cpu::Backward(args, stream) : cuda::Backward(args, stream);
 }
 
 }  // namespace sluice::kernels

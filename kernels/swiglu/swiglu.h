@@ -23,9 +23,11 @@ struct SwigluBackward {
   ConstTensorView dy;       // [T, I] as gate_up
   ConstTensorView gate_up;  // [T, 2I] forward's input
   TensorView dgate_up;      // [T, 2I] as gate_up: overwritten. May alias gate_up.
+  TensorView y;             // [T, I] as gate_up: forward's y once more, for who did not keep it; or empty
 };
 
-// Deterministic. Return InvalidArgument, naming the argument, for mismatched shapes, types or devices.
+// Deterministic. Return InvalidArgument, naming the argument, for mismatched shapes,
+// types or devices.
 absl::Status Forward(const SwigluForward& args, Stream stream);
 absl::Status Backward(const SwigluBackward& args, Stream stream);
 
