@@ -7,13 +7,11 @@
 namespace sluice::kernels {
 
 namespace cpu {
-absl::Status Forward(const BiasForward& args, Stream stream);
 absl::Status Backward(const BiasBackward& args, Stream stream);
 }  // namespace cpu
 
-namespace aten {  // any device
-absl::Status Forward(const BiasForward& args, Stream stream);
+namespace cuda {
 absl::Status Backward(const BiasBackward& args, Stream stream);
-}  // namespace aten
+}  // namespace cuda
 
 }  // namespace sluice::kernels

@@ -11,16 +11,10 @@ constexpr std::string_view kKernel = "bias";
 
 }  // namespace
 
-absl::Status Forward(const BiasForward& args, Stream stream) {
-  RETURN_IF_ERROR(CheckLeadingView(kKernel, "y", args.y, 2, stream, Layout::kStrided));
-  RETURN_IF_ERROR(CheckView(kKernel, "bias", args.bias, args.y.dtype, {args.y.dim(1)}, stream.device));
-  return stream.device.is_cpu() ? cpu::Forward(args, stream) : aten::Forward(args, stream);
-}
-
 absl::Status Backward(const BiasBackward& args, Stream stream) {
   RETURN_IF_ERROR(CheckLeadingView(kKernel, "dy", args.dy, 2, stream, Layout::kStrided));
   RETURN_IF_ERROR(CheckView(kKernel, "dbias", args.dbias, DType::kFloat32, {args.dy.dim(1)}, stream.device));
-  return stream.device.is_cpu() ? cpu::Backward(args, stream) : aten::Backward(args, stream);
+  return stream.device.is_cpu() ? cpu::Backward(args, stream) : cuda::Backward(args, stream);
 }
 
 }  // namespace sluice::kernels

@@ -20,7 +20,6 @@ using testing::Backend;
 using ::testing::HasSubstr;
 using testing::HostTensor;
 using testing::SumTolerance;
-using testing::ToleranceOf;
 
 constexpr DType kF = DType::kFloat32;
 constexpr DType kB = DType::kBFloat16;
@@ -31,20 +30,10 @@ struct Case {
   int64_t padding;
 };
 
-constexpr Case kCases[] = {{1, 1, kF, 0}, {400, 1152, kF, 0}, {33, 100, kB, 28}, {1000, 7, kF, 1}};
+constexpr Case kCases[] = {{1, 1, kF, 0},    {400, 1152, kF, 0}, {33, 100, kB, 28},
+                           {1000, 7, kF, 1}, {2000, 136, kB, 8}, {70, 4608, kF, 0}};
 
 class BiasTest : public testing::BackendTest<Case> {};
-
-TEST_P(BiasTest, ForwardAddsToEveryRow) {
-  const auto& [c, backend] = GetParam();
-  const auto bias = HostTensor::Random(c.dtype, {c.columns}, 1);
-  auto y = HostTensor::Random(c.dtype, {c.tokens, c.columns}, 2, 1.0, c.columns + c.padding);
-  std::vector<double> want = y.values();
-  const std::vector<double> biases = bias.values();
-  for (size_t i = 0; i < want.size(); ++i) want[i] += biases[i % c.columns];
-  ASSERT_OK(CALL_BACKEND(backend, Forward, (BiasForward{.bias = bias, .y = y})));
-  EXPECT_TENSOR_NEAR(y, want, ToleranceOf(c.dtype));
-}
 
 TEST_P(BiasTest, BackwardAccumulatesColumnSums) {
   const auto& [c, backend] = GetParam();
@@ -63,10 +52,10 @@ INSTANTIATE_TEST_SUITE_P(Shapes, BiasTest,
                          testing::BackendTestName());
 
 TEST(BiasTest, NamesTheWrongArgument) {
-  const auto bias = HostTensor::Random(kF, {3}, 1);
-  auto y = HostTensor::Random(kF, {2, 4}, 2);
-  EXPECT_THAT(Forward(BiasForward{.bias = bias, .y = y}, DefaultStream(Device::Cpu())),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("bias: bias: expected fp32 [4]")));
+  const auto dy = HostTensor::Random(kF, {2, 4}, 2);
+  auto dbias = HostTensor::Random(kF, {3}, 1);
+  EXPECT_THAT(Backward(BiasBackward{.dy = dy, .dbias = dbias}, DefaultStream(Device::Cpu())),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("bias: dbias: expected fp32 [4]")));
 }
 
 }  // namespace

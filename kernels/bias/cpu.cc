@@ -7,22 +7,6 @@
 
 namespace sluice::kernels::cpu {
 
-absl::Status Forward(const BiasForward& args, Stream) {
-  const int64_t columns = args.y.dim(1);
-  VisitFloating(args.y.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const T* bias = args.bias.as<T>();
-    ParallelFor(args.y.dim(0), GrainOf(columns), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        T* y = args.y.as<T>() + row * args.y.row_stride;
-#pragma omp simd
-        for (int64_t i = 0; i < columns; ++i) y[i] = T(static_cast<float>(y[i]) + static_cast<float>(bias[i]));
-      }
-    });
-  });
-  return absl::OkStatus();
-}
-
 absl::Status Backward(const BiasBackward& args, Stream) {
   const int64_t rows = args.dy.dim(0);
   const int64_t columns = args.dy.dim(1);
