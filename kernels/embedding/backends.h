@@ -11,9 +11,9 @@ absl::Status Forward(const EmbeddingForward& args, Stream stream);
 absl::Status Backward(const EmbeddingBackward& args, Stream stream);
 }  // namespace cpu
 
-namespace aten {  // any device
+namespace cuda {
 absl::Status Forward(const EmbeddingForward& args, Stream stream);
 absl::Status Backward(const EmbeddingBackward& args, Stream stream);
-}  // namespace aten
+}  // namespace cuda
 
 }  // namespace sluice::kernels

@@ -32,7 +32,7 @@ absl::Status Forward(const EmbeddingForward& args, Stream stream) {
       CheckView(kKernel, "y", args.y, args.weight.dtype, {args.y.dim(0), args.weight.dim(1)}, stream.device));
   RETURN_IF_ERROR(CheckView(kKernel, "ids", args.ids, DType::kInt32, {args.y.dim(0)}, stream.device));
   RETURN_IF_ERROR(CheckIds(args.ids, args.weight.dim(0)));
-  return stream.device.is_cpu() ? cpu::Forward(args, stream) : aten::Forward(args, stream);
+  return stream.device.is_cpu() ? cpu::Forward(args, stream) : cuda::Forward(args, stream);
 }
 
 absl::Status Backward(const EmbeddingBackward& args, Stream stream) {
@@ -42,7 +42,7 @@ absl::Status Backward(const EmbeddingBackward& args, Stream stream) {
                             stream.device));
   RETURN_IF_ERROR(CheckView(kKernel, "ids", args.ids, DType::kInt32, {args.dy.dim(0)}, stream.device));
   RETURN_IF_ERROR(CheckIds(args.ids, args.dweight.dim(0)));
-  return stream.device.is_cpu() ? cpu::Backward(args, stream) : aten::Backward(args, stream);
+  return stream.device.is_cpu() ? cpu::Backward(args, stream) : cuda::Backward(args, stream);
 }
 
 }  // namespace sluice::kernels

@@ -20,7 +20,8 @@ struct EmbeddingBackward {
   TensorView dweight;   // [V, H] fp32: accumulated into. Rows of ids that do not occur are not touched.
 };
 
-// Deterministic: the gradients of one id are added in the order of the tokens.
+// Deterministic: the gradients of one id are added in the order of the tokens; on CUDA in groups that are fixed by all
+// ids, then the groups' sums in their order.
 //
 // Return InvalidArgument, naming the argument, for mismatched shapes, types or devices, and on the CPU for an id out of
 // range (naming its slot); on CUDA ids are the caller's to check.

@@ -30,7 +30,10 @@ struct Case {
   DType dtype;
 };
 
-constexpr Case kCases[] = {{1, 1, 1, kF}, {50, 7, 576, kF}, {200, 1000, 33, kB}, {3, 50000, 64, kB}};
+// One row, ids that repeat within a few tokens and across many, an id that has all tokens, rows of an odd size, and a
+// table much longer than the text.
+constexpr Case kCases[] = {{1, 1, 1, kF},      {50, 7, 576, kF},    {200, 1000, 33, kB}, {3, 50000, 64, kB},
+                           {1500, 1, 264, kB}, {1500, 40, 520, kB}, {700, 2, 36, kF}};
 
 class EmbeddingTest : public testing::BackendTest<Case> {};
 
