@@ -13,10 +13,10 @@ absl::Status Backward(const CrossEntropyBackward& args, Stream stream);
 absl::Status ForwardBackward(const CrossEntropyForwardBackward& args, Stream stream);
 }  // namespace cpu
 
-namespace aten {  // any device
+namespace cuda {
 absl::Status Forward(const CrossEntropyForward& args, Stream stream);
 absl::Status Backward(const CrossEntropyBackward& args, Stream stream);
 absl::Status ForwardBackward(const CrossEntropyForwardBackward& args, Stream stream);
-}  // namespace aten
+}  // namespace cuda
 
 }  // namespace sluice::kernels

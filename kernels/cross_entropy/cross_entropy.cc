@@ -4,81 +4,101 @@
 #include "common/status_macros.h"
 #include "kernels/check.h"
 #include "kernels/cross_entropy/backends.h"
+#include "kernels/cross_entropy/pieces.h"
 
 namespace sluice::kernels {
 namespace {
 
 constexpr std::string_view kKernel = "cross_entropy";
 
-absl::Status CheckLabels(ConstTensorView labels, int64_t vocabulary) {
-  if (!labels.device.is_cpu()) return absl::OkStatus();
-  for (int64_t slot = 0; slot < labels.dim(0); ++slot) {
-    const int32_t label = labels.as<int32_t>()[slot];
-    if (label != kIgnoredLabel && (label < 0 || label >= vocabulary)) {
+// The values of scored and labels, where the host can read them.
+absl::Status CheckSlots(const CrossEntropyInputs& in) {
+  if (!in.scored.device.is_cpu()) return absl::OkStatus();
+  int64_t previous = -1;
+  for (int64_t i = 0; i < in.scored.dim(0); ++i) {
+    const int64_t slot = in.scored.as<int32_t>()[i];
+    if (slot <= previous || slot >= in.hidden.dim(0)) {
+      return InvalidArgument(
+          kKernel, "scored",
+          absl::StrCat("slot ", slot, " after slot ", previous, ": expected ascending ones below ", in.hidden.dim(0)));
+    }
+    previous = slot;
+    const int32_t label = in.labels.as<int32_t>()[slot];
+    if (label < 0 || label >= in.weight.dim(0)) {
       return InvalidArgument(kKernel, "labels",
-                             absl::StrCat("slot ", slot, " holds ", label, ", the vocabulary has ", vocabulary));
+                             absl::StrCat("slot ", slot, " holds ", label, ", the vocabulary has ", in.weight.dim(0)));
     }
   }
   return absl::OkStatus();
 }
 
-// The arguments that all three calls have under the same names.
-template <typename Args>
-absl::Status CheckInputs(const Args& args, Stream stream) {
-  RETURN_IF_ERROR(CheckLeadingView(kKernel, "hidden", args.hidden, 2, stream));
-  RETURN_IF_ERROR(CheckLeadingView(kKernel, "weight", args.weight, 2, stream));
-  const Shape weight_shape = {args.weight.dim(0), args.hidden.dim(1)};
-  RETURN_IF_ERROR(CheckView(kKernel, "weight", args.weight, args.hidden.dtype, weight_shape, stream.device));
-  RETURN_IF_ERROR(CheckView(kKernel, "labels", args.labels, DType::kInt32, {args.hidden.dim(0)}, stream.device));
-  if (!(args.temperature > 0)) {
-    return InvalidArgument(kKernel, "temperature", absl::StrCat(args.temperature, " is not positive"));
+absl::Status CheckInputs(const CrossEntropyInputs& in, Stream stream) {
+  RETURN_IF_ERROR(CheckLeadingView(kKernel, "hidden", in.hidden, 2, stream));
+  RETURN_IF_ERROR(CheckLeadingView(kKernel, "weight", in.weight, 2, stream));
+  const Shape weight_shape = {in.weight.dim(0), in.hidden.dim(1)};
+  RETURN_IF_ERROR(CheckView(kKernel, "weight", in.weight, in.hidden.dtype, weight_shape, stream.device));
+  RETURN_IF_ERROR(CheckView(kKernel, "labels", in.labels, DType::kInt32, {in.hidden.dim(0)}, stream.device));
+  if (in.scored.dim(0) > 0 || !in.scored.empty()) {  // no slot: it may be absent
+    RETURN_IF_ERROR(CheckView(kKernel, "scored", in.scored, DType::kInt32, Shape{in.scored.dim(0)}, stream.device));
   }
-  if (args.logits_bytes <= 0) {
-    return InvalidArgument(kKernel, "logits_bytes", absl::StrCat(args.logits_bytes, " is not positive"));
+  if (!(in.temperature > 0)) {
+    return InvalidArgument(kKernel, "temperature", absl::StrCat(in.temperature, " is not positive"));
   }
-  return CheckLabels(args.labels, args.weight.dim(0));
+  if (in.logits_bytes <= 0) {
+    return InvalidArgument(kKernel, "logits_bytes", absl::StrCat(in.logits_bytes, " is not positive"));
+  }
+  return CheckSlots(in);
 }
 
-enum class Presence : uint8_t { kRequired, kOptional };
+absl::Status CheckPerToken(std::string_view argument, ConstTensorView view, const CrossEntropyInputs& in) {
+  return CheckView(kKernel, argument, view, DType::kFloat32, {in.hidden.dim(0)}, in.hidden.device);
+}
 
-absl::Status CheckPerToken(std::string_view argument, ConstTensorView view, ConstTensorView hidden,
-                           Presence presence = Presence::kRequired) {
-  if (view.empty() && presence == Presence::kOptional) return absl::OkStatus();
-  return CheckView(kKernel, argument, view, DType::kFloat32, {hidden.dim(0)}, hidden.device);
+absl::Status CheckOptionalPerToken(std::string_view argument, ConstTensorView view, const CrossEntropyInputs& in) {
+  return view.empty() ? absl::OkStatus() : CheckPerToken(argument, view, in);
 }
 
 template <typename Args>
 absl::Status CheckGradients(const Args& args) {
-  RETURN_IF_ERROR(CheckPerToken("d_loss", args.d_loss, args.hidden));
-  RETURN_IF_ERROR(
-      CheckView(kKernel, "dhidden", args.dhidden, args.hidden.dtype, args.hidden.shape, args.hidden.device));
+  const ConstTensorView hidden = args.in.hidden;
+  RETURN_IF_ERROR(CheckPerToken("d_loss", args.d_loss, args.in));
+  RETURN_IF_ERROR(CheckView(kKernel, "dhidden", args.dhidden, hidden.dtype, hidden.shape, hidden.device));
   if (args.dweight.empty()) return absl::OkStatus();
-  return CheckView(kKernel, "dweight", args.dweight, DType::kFloat32, args.weight.shape, args.hidden.device);
+  return CheckView(kKernel, "dweight", args.dweight, DType::kFloat32, args.in.weight.shape, hidden.device);
 }
 
 }  // namespace
 
 absl::Status Forward(const CrossEntropyForward& args, Stream stream) {
-  RETURN_IF_ERROR(CheckInputs(args, stream));
-  RETURN_IF_ERROR(CheckPerToken("log_prob", args.log_prob, args.hidden));
-  RETURN_IF_ERROR(CheckPerToken("loss", args.loss, args.hidden, Presence::kOptional));
-  RETURN_IF_ERROR(CheckPerToken("logsumexp", args.logsumexp, args.hidden, Presence::kOptional));
-  return stream.device.is_cpu() ? cpu::Forward(args, stream) : aten::Forward(args, stream);
+  RETURN_IF_ERROR(CheckInputs(args.in, stream));
+  RETURN_IF_ERROR(CheckPerToken("log_prob", args.log_prob, args.in));
+  RETURN_IF_ERROR(CheckOptionalPerToken("logsumexp", args.logsumexp, args.in));
+  RETURN_IF_ERROR(CheckOptionalPerToken("entropy", args.entropy, args.in));
+  return stream.device.is_cpu() ? cpu::Forward(args, stream) : cuda::Forward(args, stream);
 }
 
 absl::Status Backward(const CrossEntropyBackward& args, Stream stream) {
-  RETURN_IF_ERROR(CheckInputs(args, stream));
-  RETURN_IF_ERROR(CheckPerToken("logsumexp", args.logsumexp, args.hidden));
+  RETURN_IF_ERROR(CheckInputs(args.in, stream));
+  RETURN_IF_ERROR(CheckPerToken("logsumexp", args.logsumexp, args.in));
+  RETURN_IF_ERROR(CheckOptionalPerToken("d_entropy", args.d_entropy, args.in));
+  RETURN_IF_ERROR(CheckOptionalPerToken("entropy", args.entropy, args.in));
+  if (args.entropy.empty() != args.d_entropy.empty()) {
+    return InvalidArgument(kKernel, "entropy", "and d_entropy belong together: expected both or neither");
+  }
   RETURN_IF_ERROR(CheckGradients(args));
-  return stream.device.is_cpu() ? cpu::Backward(args, stream) : aten::Backward(args, stream);
+  return stream.device.is_cpu() ? cpu::Backward(args, stream) : cuda::Backward(args, stream);
 }
 
 absl::Status ForwardBackward(const CrossEntropyForwardBackward& args, Stream stream) {
-  RETURN_IF_ERROR(CheckInputs(args, stream));
-  RETURN_IF_ERROR(CheckPerToken("log_prob", args.log_prob, args.hidden));
-  RETURN_IF_ERROR(CheckPerToken("loss", args.loss, args.hidden, Presence::kOptional));
+  RETURN_IF_ERROR(CheckInputs(args.in, stream));
+  RETURN_IF_ERROR(CheckPerToken("log_prob", args.log_prob, args.in));
   RETURN_IF_ERROR(CheckGradients(args));
-  return stream.device.is_cpu() ? cpu::ForwardBackward(args, stream) : aten::ForwardBackward(args, stream);
+  return stream.device.is_cpu() ? cpu::ForwardBackward(args, stream) : cuda::ForwardBackward(args, stream);
+}
+
+int64_t CrossEntropyWorkspace(int64_t tokens, int64_t hidden_size, int64_t vocab_size, DType dtype,
+                              int64_t logits_bytes) {
+  return cuda::CrossEntropyPieces(tokens, hidden_size, vocab_size, dtype, logits_bytes).bytes;
 }
 
 }  // namespace sluice::kernels

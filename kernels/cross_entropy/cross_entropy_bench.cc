@@ -18,12 +18,17 @@ void OnePass(benchmark::State& state) {
   const int64_t scored = state.range(0);
   BenchBuffer<float> hidden({kTokens, kHidden}), weight({kVocabulary, kHidden}), d_loss({kTokens}), log_prob({kTokens}),
       dhidden({kTokens, kHidden}), dweight({kVocabulary, kHidden});
-  std::vector<int32_t> labels(kTokens, kIgnoredLabel);
-  for (int64_t t = 0; t < scored; ++t) labels[static_cast<size_t>(t * kTokens / scored)] = static_cast<int32_t>(t);
-  const CrossEntropyForwardBackward args = {.d_loss = d_loss,
-                                            .hidden = hidden,
-                                            .weight = weight,
-                                            .labels = ConstTensorView(labels.data(), {kTokens}),
+  std::vector<int32_t> labels(kTokens), slots;
+  for (int64_t i = 0; i < scored; ++i) {
+    const int64_t slot = i * kTokens / scored;
+    slots.push_back(static_cast<int32_t>(slot));
+    labels[static_cast<size_t>(slot)] = static_cast<int32_t>(i);
+  }
+  const CrossEntropyForwardBackward args = {.in = {.hidden = hidden,
+                                                   .weight = weight,
+                                                   .labels = ConstTensorView(labels.data(), {kTokens}),
+                                                   .scored = ConstTensorView(slots.data(), {scored})},
+                                            .d_loss = d_loss,
                                             .log_prob = log_prob,
                                             .dhidden = dhidden,
                                             .dweight = dweight};
