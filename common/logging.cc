@@ -1,5 +1,7 @@
 #include "common/logging.h"
 
+#include <atomic>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <utility>
@@ -14,6 +16,8 @@
 namespace sluice {
 namespace {
 
+std::atomic<int64_t> message_counts[std::size(kLogLevels)];
+
 class SpdlogLogger final : public Logger {
  public:
   SpdlogLogger(const std::string& name, spdlog::sink_ptr sink) : logger_(name, std::move(sink)) {
@@ -23,6 +27,7 @@ class SpdlogLogger final : public Logger {
   }
 
   void Log(LogLevel level, std::string_view message) override {
+    message_counts[static_cast<size_t>(level)].fetch_add(1, std::memory_order_relaxed);
     const spdlog::level::level_enum spdlog_level = ToSpdlog(level);
     if (!logger_.should_log(spdlog_level)) return;
     const std::string line = OneLine(message);
@@ -96,6 +101,24 @@ absl::Status SetLogLevel(std::string_view level) {
   }
   AllLoggers().SetLevel(found->second);
   return absl::OkStatus();
+}
+
+const char* LogLevelName(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarning:
+      return "warning";
+    case LogLevel::kError:
+      return "error";
+  }
+  return "";
+}
+
+int64_t LogMessages(LogLevel level) {
+  return message_counts[static_cast<size_t>(level)].load(std::memory_order_relaxed);
 }
 
 Logger& LoggerFor(std::string_view name) { return AllLoggers().Get(name); }

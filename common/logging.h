@@ -5,6 +5,7 @@
 // Threads: everything here may be called from any thread; lines of several threads do not mix.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,10 @@
 namespace sluice {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
+inline constexpr LogLevel kLogLevels[] = {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarning, LogLevel::kError};
+
+// `debug`, `info`, `warning`, `error`.
+const char* LogLevelName(LogLevel level);
 
 class Logger {
  public:
@@ -31,6 +36,9 @@ absl::Status SetLogLevel(std::string_view level);
 
 // The logger of one part of the program, made at the first call. Lives until the process ends.
 Logger& LoggerFor(std::string_view name);
+
+// How many messages of this level this process has logged, those that SetLogLevel hides among them.
+int64_t LogMessages(LogLevel level);
 
 // `text` as it may stand in one line: line feeds and other control characters become their escapes. Logger applies it
 // to every message, so that what a peer sent cannot forge a line.

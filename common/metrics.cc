@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/build_info.h"
+#include "common/logging.h"
 #include "common/process_stats.h"
 #include "prometheus/text_serializer.h"
 
@@ -203,6 +204,14 @@ std::vector<prometheus::MetricFamily> Metrics::Collect() const {
     if (metric.id == MetricId::kProcessResidentMemory) add_gauge(static_cast<double>(process.resident_bytes));
     if (metric.id == MetricId::kProcessOpenFds) add_gauge(static_cast<double>(process.open_fds));
     if (metric.id == MetricId::kProcessStartTime) add_gauge(process.start_time_s);
+    if (metric.id == MetricId::kLogMessages) {
+      for (const LogLevel level : kLogLevels) {
+        prometheus::ClientMetric sample;
+        sample.label.push_back({metric.labels[0], LogLevelName(level)});
+        sample.counter.value = static_cast<double>(LogMessages(level));
+        family.metric.push_back(std::move(sample));
+      }
+    }
     families.push_back(std::move(family));
   }
   return families;

@@ -26,7 +26,7 @@ class Metrics final : public prometheus::Collectable {
   using Labels = std::vector<std::string>;  // values, in the catalogue's order of labels
 
   // Exports the metrics of `role` and the common ones; kBoth (as in `sluice run`) exports all. Those without labels
-  // that count start at 0; build_info and the process metrics need no calls.
+  // that count start at 0; build_info, the process metrics and the log's counts need no calls.
   explicit Metrics(MetricRole role);
 
   // REQUIRES of all four: the metric's type fits, labels.size() equals its number of labels. A violation is a

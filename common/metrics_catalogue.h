@@ -13,6 +13,7 @@ enum class MetricId {
   kProcessResidentMemory,
   kProcessOpenFds,
   kProcessStartTime,
+  kLogMessages,
   kGrpcServerRequests,
   kGrpcServerRequestDuration,
   // Controller.

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "absl/strings/escaping.h"
+#include "common/logging.h"
 #include "common/metrics_server.h"
 #include "common/testing/status_matchers.h"
 #include "nlohmann/json.hpp"
@@ -113,7 +114,8 @@ TEST(MetricsTest, HelpIsEscaped) {
     EXPECT_EQ(LinesStarting(page, std::string("# HELP ") + metric.name + " ").size(), 1u) << metric.name;
     EXPECT_EQ(LinesStarting(page, std::string("# TYPE ") + metric.name + " ").size(), 1u) << metric.name;
   }
-  for (const auto& help : Cases()["help_lines"]) {
+  const nlohmann::json cases = Cases();
+  for (const auto& help : cases["help_lines"]) {
     EXPECT_EQ("# HELP demo_value " + EscapeMetricHelp(help["help"].get<std::string>()),
               help["line"].get<std::string>());
   }
@@ -140,6 +142,24 @@ TEST(MetricsTest, ARoleExportsItsOwnAndTheCommonMetrics) {
   EXPECT_TRUE(std::regex_search(page, std::regex("\nprocess_resident_memory_bytes [1-9]")));
   EXPECT_TRUE(std::regex_search(page, std::regex("\nprocess_open_fds [1-9]")));
   EXPECT_TRUE(std::regex_search(page, std::regex("\nprocess_start_time_seconds [1-9]")));
+}
+
+TEST(MetricsTest, LogMessagesAreCountedByLevel) {
+  const Metrics metrics(MetricRole::kController);
+  const auto count = [&](const std::string& level) {
+    const std::string line = LinesStarting(metrics.Text(), "sluice_log_messages_total{level=\"" + level + "\"} ").at(0);
+    return std::stol(line.substr(line.rfind(' ')));
+  };
+  const int64_t warnings = count("warning"), errors = count("error"), infos = count("info");
+  ASSERT_OK(SetLogLevel("off"));  // what is hidden counts too
+  LoggerFor("part").Warning("one");
+  LoggerFor("other").Warning("two");
+  LoggerFor("part").Error("three");
+  ASSERT_OK(SetLogLevel("info"));
+  EXPECT_EQ(count("warning"), warnings + 2);
+  EXPECT_EQ(count("error"), errors + 1);
+  EXPECT_EQ(count("info"), infos);
+  EXPECT_GE(count("debug"), 0);
 }
 
 TEST(ToValidUtf8Test, ReplacesEachIllFormedPart) {
