@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kLanes = 16;   // along the columns: 256 bytes of a row
 constexpr int kGroups = 16;  // along the rows
+constexpr int kUnroll = 4;   // rows of a group on their way at a time
 constexpr int kBlocksPerProcessor = 8;
 constexpr int64_t kLeastRowsOfBlock = 4 * kGroups;  // fewer are not worth a row of partial sums
 
@@ -32,11 +33,19 @@ __global__ void __launch_bounds__(kLanes* kGroups)
   Values<kWidth> sums = {};
   if (column < columns) {
     const T* at = dy + column;
-#pragma unroll 8
-    for (int64_t row = begin + group; row < end; row += kGroups) {
-      const Values<kWidth> values = Unpack<T, kWidth>(LoadRaw<T, kWidth>(at + row * row_stride));
+    for (int64_t base = begin + group; base < end; base += kUnroll * kGroups) {
+      Raw<T, kWidth> raw[kUnroll];
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) sums.v[i] += values.v[i];
+      for (int k = 0; k < kUnroll; ++k) {
+        const int64_t row = base + k * kGroups;
+        raw[k] = row < end ? LoadRaw<T, kWidth>(at + row * row_stride) : Raw<T, kWidth>{};
+      }
+#pragma unroll
+      for (int k = 0; k < kUnroll; ++k) {
+        const Values<kWidth> values = Unpack<T, kWidth>(raw[k]);
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) sums.v[i] += values.v[i];
+      }
     }
   }
   StoreFloats<kWidth>(&shared[group][lane * kWidth], sums);

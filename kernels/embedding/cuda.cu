@@ -24,6 +24,7 @@ constexpr int kWarps = 4;       // of a block; each works alone
 constexpr int kCopyUnroll = 4;  // packets a lane in forward
 constexpr int kTile = 32;       // sorted tokens, one a lane
 constexpr int kRowsAtOnce = 8;  // rows of a tile on their way at a time
+constexpr int kTilesAtOnce = 8;
 
 template <typename Word>
 __global__ void __launch_bounds__(32 * kWarps)
@@ -165,12 +166,20 @@ __global__ void __launch_bounds__(32 * kWarps) SumCrossingKernel(SumArgs<T> args
   if (spot.column >= args.hidden) return;
   const float* crossing = args.crossing + spot.column;
   Values<kWidth> sums = LoadFloats<kWidth>(crossing + (static_cast<int64_t>(spot.tile) * 2 + 1) * args.hidden);
-#pragma unroll 8
-  for (int tile = spot.tile + 1; tile < after; ++tile) {
-    const Values<kWidth> add = LoadFloats<kWidth>(crossing + static_cast<int64_t>(tile) * 2 * args.hidden);
+  const auto sums_of = [&](int tile) { return LoadFloats<kWidth>(crossing + int64_t{tile} * 2 * args.hidden); };
+  const auto add = [&](const Values<kWidth>& values) {
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) sums.v[i] += add.v[i];
+    for (int i = 0; i < kWidth; ++i) sums.v[i] += values.v[i];
+  };
+  int tile = spot.tile + 1;
+  for (; tile + kTilesAtOnce <= after; tile += kTilesAtOnce) {
+    Values<kWidth> values[kTilesAtOnce];
+#pragma unroll
+    for (int k = 0; k < kTilesAtOnce; ++k) values[k] = sums_of(tile + k);
+#pragma unroll
+    for (int k = 0; k < kTilesAtOnce; ++k) add(values[k]);
   }
+  for (; tile < after; ++tile) add(sums_of(tile));
   AddTo<kWidth>(args.dweight + static_cast<int64_t>(id) * args.hidden + spot.column, sums);
 }
 

@@ -9,8 +9,8 @@
 #include "kernels/visit_dtype.h"
 
 // Every element of the packed projection is read once and written once; what a token's heads share (its angles, the
-// norms' weights) comes from L1, because a block works on whole tokens. The unit of work is a pair of packets: 16 bytes
-// of a head's first half and the 16 bytes of its second half that they are rotated with. Neighbouring lanes have
+// norms' weights) comes from L1, because a block works on neighbouring heads. The unit of work is a pair of packets: 16
+// bytes of a head's first half and the 16 bytes of its second half that they are rotated with. Neighbouring lanes have
 // neighbouring pairs, so a group of D / 2 / (values of a packet) lanes has a head; with norms this group is a power of
 // two, within a warp, and sums by shuffles. Other head sizes take a path with one warp to a head and no packets.
 
@@ -25,6 +25,11 @@ struct Heads {
 
   __host__ __device__ int all() const { return q + 2 * kv; }
 };
+
+template <int kWidth>
+__device__ __forceinline__ unsigned PairsOfHead(const Heads& heads) {
+  return static_cast<unsigned>(heads.dim / 2 / kWidth);
+}
 
 // Where a head lies in the arrays of its kind.
 enum class Kind : uint8_t { kQuery, kKey, kValue };
@@ -49,7 +54,7 @@ template <typename T>
 struct ForwardArgs {
   Heads heads;
   int64_t tokens = 0;
-  int tokens_per_block = 1;
+  int rounds = 1;  // of kThreads pairs, of a block
   const T* qkv = nullptr;
   const float* cos_sin = nullptr;
   const T* q_norm = nullptr;  // null: no norms
@@ -66,7 +71,7 @@ template <typename T>
 struct BackwardArgs {
   Heads heads;
   int64_t tokens = 0;
-  int tokens_per_block = 1;
+  int rounds = 1;  // of kThreads pairs, of a block
   const T* dq = nullptr;
   const T* dk = nullptr;
   const T* dv = nullptr;
@@ -80,25 +85,38 @@ struct BackwardArgs {
   float* partials = nullptr;  // [blocks, 2 D]: dq_norm, dk_norm
 };
 
-// The pair of packets that a thread works on. A block's pairs are counted through its tokens; lanes beyond the last one
-// get it too, so that all lanes of a warp can shuffle, and must not write.
+// The pairs of one block, rounds * kThreads neighbours, counted from the first pair of `first_token`: only this token
+// takes a 64-bit division.
+struct Share {
+  int64_t first_token;
+  unsigned begin, end;
+
+  __device__ __forceinline__ Share(int rounds, int64_t tokens, unsigned pairs_of_token) {
+    const int64_t size = static_cast<int64_t>(rounds) * kThreads;
+    const int64_t first_pair = blockIdx.x * size;
+    first_token = first_pair / pairs_of_token;
+    begin = static_cast<unsigned>(first_pair - first_token * pairs_of_token);
+    end = begin + static_cast<unsigned>(min(size, tokens * pairs_of_token - first_pair));
+  }
+};
+
+// The pair of packets that a thread works on. Lanes beyond the block's last pair get that one, so that all lanes of a
+// warp can shuffle, and must not write.
 template <int kWidth>
 struct Pair {
   int64_t token;
   int head, first;  // `first`: index in the head of the first packet's first value
   bool active;
 
-  __device__ __forceinline__ Pair(unsigned at, unsigned count, int64_t first_token, const Heads& heads) {
-    active = at < count;
-    if (!active) at = count - 1;
-    const unsigned pairs_of_head = static_cast<unsigned>(heads.dim / 2 / kWidth);
-    const unsigned pairs_of_token = pairs_of_head * heads.all();
-    const unsigned token_of_block = at / pairs_of_token;
-    const unsigned pair_of_token = at - token_of_block * pairs_of_token;
-    const unsigned head_of_token = pair_of_token / pairs_of_head;
-    token = first_token + token_of_block;
-    head = static_cast<int>(head_of_token);
-    first = static_cast<int>(pair_of_token - head_of_token * pairs_of_head) * kWidth;
+  __device__ __forceinline__ Pair(unsigned at, const Share& share, const Heads& heads) {
+    active = at < share.end;
+    if (!active) at = share.end - 1;
+    const unsigned pairs_of_head = PairsOfHead<kWidth>(heads);
+    const unsigned head_of_share = at / pairs_of_head;
+    const unsigned token_of_share = head_of_share / heads.all();
+    token = share.first_token + token_of_share;
+    head = static_cast<int>(head_of_share - token_of_share * heads.all());
+    first = static_cast<int>(at - head_of_share * pairs_of_head) * kWidth;
   }
 };
 
@@ -113,12 +131,10 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(ForwardArgs<T> args) {
   constexpr int kWidth = kPacketWidth<T>;
   const Heads heads = args.heads;
   const int half = heads.dim / 2;
-  const int64_t first_token = static_cast<int64_t>(blockIdx.x) * args.tokens_per_block;
-  const int64_t tokens = min(static_cast<int64_t>(args.tokens_per_block), args.tokens - first_token);
-  const unsigned count = static_cast<unsigned>(tokens) * heads.all() * (half / kWidth);
+  const Share share(args.rounds, args.tokens, PairsOfHead<kWidth>(heads) * heads.all());
 
-  for (unsigned base = 0; base < count; base += kThreads) {
-    const Pair<kWidth> pair(base + threadIdx.x, count, first_token, heads);
+  for (unsigned base = share.begin; base < share.end; base += kThreads) {
+    const Pair<kWidth> pair(base + threadIdx.x, share, heads);
     const T* x = args.qkv + (pair.token * heads.all() + pair.head) * heads.dim + pair.first;
     const auto raw_a = LoadRaw<T, kWidth>(x);
     const auto raw_b = LoadRaw<T, kWidth>(x + half);
@@ -214,13 +230,11 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(BackwardArgs<T> args)
   constexpr int kWidth = kPacketWidth<T>;
   const Heads heads = args.heads;
   const int half = heads.dim / 2;
-  const int64_t first_token = static_cast<int64_t>(blockIdx.x) * args.tokens_per_block;
-  const int64_t tokens = min(static_cast<int64_t>(args.tokens_per_block), args.tokens - first_token);
-  const unsigned count = static_cast<unsigned>(tokens) * heads.all() * (half / kWidth);
+  const Share share(args.rounds, args.tokens, PairsOfHead<kWidth>(heads) * heads.all());
 
   NormSums<kWidth> sums;
-  for (unsigned base = 0; base < count; base += kThreads) {
-    const Pair<kWidth> pair(base + threadIdx.x, count, first_token, heads);
+  for (unsigned base = share.begin; base < share.end; base += kThreads) {
+    const Pair<kWidth> pair(base + threadIdx.x, share, heads);
     const HeadPlace place = PlaceOf(pair.token, pair.head, heads);
     const T* dy = Select(place.kind, args.dq, args.dk, args.dv) + place.row * heads.dim + pair.first;
     const int64_t at = (pair.token * heads.all() + pair.head) * heads.dim + pair.first;
@@ -401,10 +415,8 @@ bool HeadIsPackets(int head_dim, int width, bool norms) {
   return !norms || (group <= 32 && (group & (group - 1)) == 0);
 }
 
-// Some blocks for every multiprocessor, and no more than a few rounds to a block.
-int TokensPerBlock(int64_t tokens) {
-  constexpr int kMost = 8;
-  return static_cast<int>(std::clamp<int64_t>(tokens / (8 * MultiprocessorCount()), 1, kMost));
+int64_t RoundsOf(int64_t tokens, const Heads& heads, int width) {
+  return CeilDiv(tokens * heads.all() * (heads.dim / 2 / width), kThreads);
 }
 
 constexpr int kPlainBlocksPerProcessor = 16;
@@ -432,19 +444,18 @@ absl::Status Forward(const RopeForward& args, Stream stream) {
   const cudaStream_t handle = HandleOf(stream);
   VisitFloating(args.qkv.dtype, [&](auto zero) {
     using T = DeviceType<decltype(zero)>;
-    ForwardArgs<T> kernel_args = {.heads = heads,
-                                  .tokens = tokens,
-                                  .tokens_per_block = TokensPerBlock(tokens),
-                                  .qkv = static_cast<const T*>(args.qkv.data),
-                                  .cos_sin = args.cos_sin.as<float>(),
-                                  .q_norm = static_cast<const T*>(args.q_norm.data),
-                                  .k_norm = static_cast<const T*>(args.k_norm.data),
-                                  .eps = args.eps,
-                                  .q_rstd = args.q_rstd.as<float>(),
-                                  .k_rstd = args.k_rstd.as<float>(),
-                                  .q = static_cast<T*>(args.q.data),
-                                  .k = static_cast<T*>(args.k.data),
-                                  .v = static_cast<T*>(args.v.data)};
+    const ForwardArgs<T> kernel_args = {.heads = heads,
+                                        .tokens = tokens,
+                                        .qkv = static_cast<const T*>(args.qkv.data),
+                                        .cos_sin = args.cos_sin.as<float>(),
+                                        .q_norm = static_cast<const T*>(args.q_norm.data),
+                                        .k_norm = static_cast<const T*>(args.k_norm.data),
+                                        .eps = args.eps,
+                                        .q_rstd = args.q_rstd.as<float>(),
+                                        .k_rstd = args.k_rstd.as<float>(),
+                                        .q = static_cast<T*>(args.q.data),
+                                        .k = static_cast<T*>(args.k.data),
+                                        .v = static_cast<T*>(args.v.data)};
     const bool aligned = StartsAtPacket(args.qkv.data) && StartsAtPacket(args.cos_sin.data) &&
                          StartsAtPacket(args.q_norm.data) && StartsAtPacket(args.k_norm.data) &&
                          StartsAtPacket(args.q.data) && StartsAtPacket(args.k.data) && StartsAtPacket(args.v.data);
@@ -453,7 +464,7 @@ absl::Status Forward(const RopeForward& args, Stream stream) {
       PlainForwardKernel<T><<<static_cast<unsigned>(blocks), 32, 0, handle>>>(kernel_args);
       return;
     }
-    const unsigned blocks = static_cast<unsigned>(CeilDiv(tokens, kernel_args.tokens_per_block));
+    const unsigned blocks = static_cast<unsigned>(RoundsOf(tokens, heads, kPacketWidth<T>));
     if (norms) {
       ForwardKernel<T, true><<<blocks, kThreads, 0, handle>>>(kernel_args);
     } else {
@@ -474,12 +485,13 @@ absl::Status Backward(const RopeBackward& args, Stream stream) {
                        StartsAtPacket(args.cos_sin.data) && StartsAtPacket(args.qkv.data) &&
                        StartsAtPacket(args.q_norm.data) && StartsAtPacket(args.k_norm.data) &&
                        StartsAtPacket(args.dqkv.data);
-  const bool packets = aligned && HeadIsPackets(heads.dim, static_cast<int>(16 / SizeOf(args.dq.dtype)), norms);
+  const int width = static_cast<int>(16 / SizeOf(args.dq.dtype));
+  const bool packets = aligned && HeadIsPackets(heads.dim, width, norms);
   const int64_t processors = MultiprocessorCount();
-  const int tokens_per_block =
-      norms ? static_cast<int>(CeilDiv(tokens, processors * kNormBlocksPerProcessor)) : TokensPerBlock(tokens);
-  const int64_t blocks = packets ? CeilDiv(tokens, tokens_per_block)
-                                 : std::min(tokens * heads.all(), processors * kPlainBlocksPerProcessor);
+  const int64_t all_rounds = RoundsOf(tokens, heads, width);
+  const int64_t rounds = norms ? CeilDiv(all_rounds, processors * kNormBlocksPerProcessor) : 1;
+  const int64_t blocks =
+      packets ? CeilDiv(all_rounds, rounds) : std::min(tokens * heads.all(), processors * kPlainBlocksPerProcessor);
   Workspace workspace;
   if (norms) {
     ASSIGN_OR_RETURN(workspace, Workspace::Take("rope", stream, blocks * 2 * heads.dim * 4));
@@ -490,7 +502,7 @@ absl::Status Backward(const RopeBackward& args, Stream stream) {
     using T = DeviceType<decltype(zero)>;
     const BackwardArgs<T> kernel_args = {.heads = heads,
                                          .tokens = tokens,
-                                         .tokens_per_block = tokens_per_block,
+                                         .rounds = static_cast<int>(rounds),
                                          .dq = static_cast<const T*>(args.dq.data),
                                          .dk = static_cast<const T*>(args.dk.data),
                                          .dv = static_cast<const T*>(args.dv.data),
