@@ -19,7 +19,7 @@ template <typename T, int kWidth>
 using Raw = std::conditional_t<kWidth == 1, T, uint4>;
 
 template <int kWidth>
-struct Values {
+struct alignas(kWidth % 4 == 0 ? 16 : 4) Values {
   float v[kWidth];
 };
 
