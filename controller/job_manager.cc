@@ -22,6 +22,18 @@ int64_t NumberOf(const std::string& job_id) {
   return number.ok() ? *number : 0;
 }
 
+const char* DecisionName(Decision::Kind kind) {
+  switch (kind) {
+    case Decision::Kind::kStart:
+      return "start";
+    case Decision::Kind::kWait:
+      return "wait";
+    case Decision::Kind::kNotDue:
+      return "backoff";
+  }
+  return "";
+}
+
 }  // namespace
 
 JobManager::JobManager(AttemptRunner::Environment environment, WorkerRegistry* registry)
@@ -34,7 +46,7 @@ absl::Status JobManager::Start() {
   absl::MutexLock lock(&mutex_);
   for (const v1::Job& job : jobs) {
     if (job.state() == v1::JOB_STATE_QUEUED) {
-      Enqueue(job);
+      Enqueue(job, absl::InfinitePast());
       continue;
     }
     ASSIGN_OR_RETURN(const AttemptRecord record, environment_.store->GetAttempt(job.job_id(), job.attempt()));
@@ -49,7 +61,7 @@ void JobManager::Wake() {
   changed_.SignalAll();
 }
 
-void JobManager::Enqueue(const v1::Job& job) {
+void JobManager::Enqueue(const v1::Job& job, absl::Time not_before) {
   const v1::JobSpec& spec = job.spec();
   Queued queued;
   queued.needs.job_id = job.job_id();
@@ -57,12 +69,15 @@ void JobManager::Enqueue(const v1::Job& job) {
   queued.needs.ranks_per_host = std::max(1, spec.trainer().n_gpus_per_node());
   queued.needs.device = spec.engine().device().empty() ? "auto" : spec.engine().device();
   queued.needs.queued_at = job.attempt() == 0 ? FromTimestamp(job.create_time()) : environment_.clock->Now();
+  queued.needs.not_before = not_before;
   queue_[NumberOf(job.job_id())] = std::move(queued);
   Wake();
 }
 
 void JobManager::AddRunner(AttemptRunner::Mode mode, const v1::Job& job, const AttemptRecord& record) {
-  auto runner = std::make_unique<AttemptRunner>(mode, job, record, environment_, [this] {
+  const auto losses = losses_.find(job.job_id());
+  const int32_t losses_before = losses == losses_.end() ? 0 : losses->second;
+  auto runner = std::make_unique<AttemptRunner>(mode, job, record, losses_before, environment_, [this] {
     absl::MutexLock lock(&mutex_);
     Wake();
   });
@@ -76,7 +91,7 @@ absl::StatusOr<v1::Job> JobManager::Submit(const RequestId& request, const v1::J
   absl::MutexLock lock(&mutex_);
   if (stopping_) return absl::UnavailableError("the controller is shutting down");
   ASSIGN_OR_RETURN(const AddedJob added, environment_.ledger->AddJob(request, spec));
-  if (added.created) Enqueue(added.job);
+  if (added.created) Enqueue(added.job, absl::InfinitePast());
   return added.job;
 }
 
@@ -97,6 +112,7 @@ absl::StatusOr<v1::Job> JobManager::Cancel(const std::string& job_id, const std:
     if (!moved.ok()) return moved;
     absl::MutexLock lock(&mutex_);
     queue_.erase(NumberOf(job_id));
+    losses_.erase(job_id);
     // Where there is no runner yet, its first move will find the job CANCELLING.
     const auto running = running_.find(job_id);
     if (to == v1::JOB_STATE_CANCELLING && running != running_.end()) running->second->Cancel(/*hurry=*/false);
@@ -205,9 +221,13 @@ void JobManager::Reap() {
   for (const std::unique_ptr<AttemptRunner>& runner : done) {
     absl::MutexLock lock(&mutex_);
     const auto job = environment_.store->GetJob(runner->record().job_id);
-    if (!job.ok() || IsTerminal(job->state())) continue;
+    if (!job.ok() || IsTerminal(job->state())) {
+      losses_.erase(runner->record().job_id);
+      continue;
+    }
+    losses_[runner->record().job_id] = runner->losses();
     if (job->state() == v1::JOB_STATE_QUEUED) {
-      Enqueue(*job);
+      Enqueue(*job, runner->not_before());
     } else if (!stopping_) {
       // The store refused the runner's last change.
       AddRunner(AttemptRunner::Mode::kEndOnly, *job, runner->record());
@@ -248,7 +268,7 @@ void JobManager::SchedulePass() {
   for (size_t i = 0; i < decisions.size(); ++i) {
     const Decision& decision = decisions[i];
     const bool starts = decision.kind == Decision::Kind::kStart;
-    environment_.metrics->Increment(MetricId::kSchedulerDecisions, {starts ? "start" : "wait"});
+    environment_.metrics->Increment(MetricId::kSchedulerDecisions, {DecisionName(decision.kind)});
     if (starts) {
       std::vector<Placement> placements;
       for (const RankPlacement& rank : decision.ranks) {
@@ -260,7 +280,8 @@ void JobManager::SchedulePass() {
       StartJob(decision.job_id, std::move(placements), decision.reason, queue[i].queued_at);
       continue;
     }
-    if (head_waits) continue;
+    // The job says itself that it waits for its restart, since it was queued again.
+    if (head_waits || decision.kind == Decision::Kind::kNotDue) continue;
     head_waits = true;
     // Of the waiting jobs only the head's reason is stored, and only when it changes: the others just wait their turn.
     bool reason_changed = false;

@@ -66,7 +66,8 @@ class JobManager {
   void SchedulePass();
   void StartJob(const std::string& job_id, std::vector<Placement> placements, const std::string& reason,
                 absl::Time queued_at);
-  void Enqueue(const v1::Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The job's next attempt begins at `not_before` or later.
+  void Enqueue(const v1::Job& job, absl::Time not_before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddRunner(AttemptRunner::Mode mode, const v1::Job& job, const AttemptRecord& record)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Wake() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -78,6 +79,8 @@ class JobManager {
   absl::CondVar changed_;
   std::map<int64_t, Queued> queue_ ABSL_GUARDED_BY(mutex_);  // by job number: the order of submission
   std::map<std::string, std::unique_ptr<AttemptRunner>> running_ ABSL_GUARDED_BY(mutex_);
+  // Attempts lost in a row, of jobs that lost one. Not stored: a controller's restart is pause enough.
+  std::map<std::string, int32_t> losses_ ABSL_GUARDED_BY(mutex_);
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread loop_;

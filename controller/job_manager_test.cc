@@ -108,6 +108,40 @@ TEST(JobManagerTest, RestartsAreLimited) {  // RUN-4
   EXPECT_EQ(job.failure().signal(), 11);
 }
 
+TEST(JobManagerTest, ALostAttemptPausesLongerEachTimeUntilACheckpointIsMade) {
+  TestCluster cluster(/*settle=*/absl::ZeroDuration(), /*first_backoff=*/absl::Seconds(10));
+  FakeWorker& worker = cluster.AddWorker("w", 1);
+  worker.FailStage("train_batch", 2, Crash(0), /*times=*/2);
+  worker.FailStage("train_batch", 7, Crash(0));
+  v1::JobSpec spec = TestCluster::Spec();
+  spec.mutable_trainer()->set_max_restarts(3);
+  const std::string id = cluster.Submit(spec);
+  // Heartbeats go on while time passes.
+  const auto pass = [&](absl::Duration time) {
+    for (absl::Duration passed; passed < time; passed += absl::Seconds(1)) {
+      cluster.clock.Advance(absl::Seconds(1));
+      cluster.Heartbeat("w");
+    }
+  };
+  const auto lost = [&](int attempt, const std::string& message) {
+    return cluster.AwaitJob(id, [&](const v1::Job& job) {
+      return job.attempt() == attempt && job.state() == v1::JOB_STATE_QUEUED && job.status_message() == message;
+    });
+  };
+  lost(1, "queued to start again (there is no checkpoint yet) after a pause of 10s");
+  // Another job is not held up by the pause.
+  worker.FailStage("initialize", 0, absl::InvalidArgumentError("bad"));
+  cluster.Await(cluster.Submit(TestCluster::Spec()), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(cluster.store->GetJob(id)->attempt(), 1) << "the pause is not over";
+  pass(absl::Seconds(10));
+  lost(2, "queued to start again (there is no checkpoint yet) after a pause of 20s (2 attempts in a row were lost)");
+  pass(absl::Seconds(20));
+  // This attempt made a checkpoint at step 5.
+  lost(3, "queued to resume from step 5 after a pause of 10s");
+  pass(absl::Seconds(10));
+  EXPECT_EQ(cluster.Await(id, v1::JOB_STATE_SUCCEEDED).attempt(), 4);
+}
+
 TEST(JobManagerTest, TheCauseIsNamedAndNotThePeersBrokenCollective) {
   TestCluster cluster(/*settle=*/absl::Hours(1));
   FakeWorker& first = cluster.AddWorker("w1", 1);

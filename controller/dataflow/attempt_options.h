@@ -2,6 +2,7 @@
 #pragma once
 
 #include "absl/time/time.h"
+#include "controller/scheduler/restart_backoff.h"
 
 namespace sluice::controller {
 
@@ -29,6 +30,9 @@ struct AttemptOptions {
   absl::Duration settle = absl::Seconds(2);
   // A cancel lets a running save end, but not longer than this.
   absl::Duration cancel_save_limit = absl::Minutes(2);
+
+  // Between the loss of an attempt and the next.
+  RestartBackoff backoff;
 };
 
 }  // namespace sluice::controller

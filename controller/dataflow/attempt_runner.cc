@@ -12,8 +12,8 @@
 
 namespace sluice::controller {
 
-AttemptRunner::AttemptRunner(Mode mode, v1::Job job, AttemptRecord record, Environment environment,
-                             std::function<void()> on_done)
+AttemptRunner::AttemptRunner(Mode mode, v1::Job job, AttemptRecord record, int32_t losses_before,
+                             Environment environment, std::function<void()> on_done)
     : mode_(mode),
       record_(std::move(record)),
       environment_(std::move(environment)),
@@ -22,6 +22,7 @@ AttemptRunner::AttemptRunner(Mode mode, v1::Job job, AttemptRecord record, Envir
       state_(job.state()),
       progress_(job.progress()),
       gang_(record_, environment_.options, environment_.clients, environment_.registry, environment_.clock),
+      losses_(losses_before),
       engines_may_run_(mode == Mode::kEndOnly) {}
 
 AttemptRunner::~AttemptRunner() {
@@ -143,8 +144,9 @@ absl::Status AttemptRunner::Move(v1::JobState to, Change change) {
 
 absl::Status AttemptRunner::Train() {
   RETURN_IF_ERROR(
-      Enter(v1::JOB_STATE_STARTING, absl::StrCat("starts ", gang_.world_size(), " engines on ", gang_.workers(),
-                                                 gang_.workers() == 1 ? " worker" : " workers")));
+      Enter(v1::JOB_STATE_STARTING,
+            absl::StrCat("starts ", gang_.world_size(), gang_.world_size() == 1 ? " engine on " : " engines on ",
+                         gang_.workers(), gang_.workers() == 1 ? " worker" : " workers")));
   const auto plan = MakeSftPlan(spec_);
   if (!plan.ok()) return plan.status();
   engines_may_run_ = true;
@@ -234,6 +236,7 @@ void AttemptRunner::Record(const Stage& stage, const v1::StageResponse& response
   } else if (response.has_save_checkpoint()) {
     const v1::CheckpointResult& result = response.save_checkpoint();
     progress_.set_checkpoint_step(result.step());
+    losses_ = 0;  // this attempt got something done: the losses before it do not count
     happening.checkpoint_step = result.step();
     happening.message = absl::StrFormat("checkpoint of step %d in %s (%.1f MB, %.1f s)", result.step(), result.path(),
                                         static_cast<double>(result.bytes()) / 1e6, result.seconds());
@@ -288,7 +291,9 @@ void AttemptRunner::EndFailed(const v1::Failure& failure) {
     change.counts_as_restart = true;
     change.message = absl::StrCat("attempt ", record_.attempt, " was lost: ", failure.message());
     moved = Move(v1::JOB_STATE_RECOVERING, std::move(change));
-    if (moved.ok()) return EndRequeued("");
+    if (moved.ok()) {
+      return EndRequeued("", RestartDelay(++losses_, record_.job_id, record_.attempt, environment_.options.backoff));
+    }
   } else {
     if (!StopEngines(environment_.options.failure_grace)) return;
     if (record_.attempt > 1) absl::StrAppend(&change.message, " (attempt ", record_.attempt, ", no more are allowed)");
@@ -298,13 +303,19 @@ void AttemptRunner::EndFailed(const v1::Failure& failure) {
   if (!moved.ok()) LoggerFor("jobs").Error(absl::StrCat(record_.job_id, ": ", std::string(moved.message())));
 }
 
-void AttemptRunner::EndRequeued(const std::string& why) {
+void AttemptRunner::EndRequeued(const std::string& why, absl::Duration delay) {
   absl::Status moved = Enter(v1::JOB_STATE_RECOVERING, why);
   if (moved.ok()) {
     if (!StopEngines(environment_.options.failure_grace)) return;
-    moved = Enter(v1::JOB_STATE_QUEUED, progress_.checkpoint_step() >= 0
-                                            ? absl::StrCat("queued to resume from step ", progress_.checkpoint_step())
-                                            : std::string("queued to start again (there is no checkpoint yet)"));
+    std::string message = progress_.checkpoint_step() >= 0
+                              ? absl::StrCat("queued to resume from step ", progress_.checkpoint_step())
+                              : std::string("queued to start again (there is no checkpoint yet)");
+    if (delay > absl::ZeroDuration()) {
+      absl::StrAppend(&message, " after a pause of ", absl::FormatDuration(absl::Trunc(delay, absl::Milliseconds(100))),
+                      losses_ == 1 ? "" : absl::StrCat(" (", losses_, " attempts in a row were lost)"));
+    }
+    not_before_ = environment_.clock->Now() + delay;
+    moved = Enter(v1::JOB_STATE_QUEUED, message);
   }
   if (absl::IsCancelled(moved)) return EndCancelled();
   if (!moved.ok()) LoggerFor("jobs").Error(absl::StrCat(record_.job_id, ": ", std::string(moved.message())));

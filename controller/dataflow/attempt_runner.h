@@ -49,8 +49,10 @@ class AttemptRunner {
     AttemptOptions options;
   };
 
-  // `job` is the job when the attempt began. `on_done` is called once from the runner's thread, as its last act.
-  AttemptRunner(Mode mode, v1::Job job, AttemptRecord record, Environment environment, std::function<void()> on_done);
+  // `job` is the job when the attempt began, `losses_before` the number of attempts before it that were lost in a row
+  // (see RestartDelay). `on_done` is called once from the runner's thread, as its last act.
+  AttemptRunner(Mode mode, v1::Job job, AttemptRecord record, int32_t losses_before, Environment environment,
+                std::function<void()> on_done);
   // Waits for the end. REQUIRES: it is near: done() or Abandon was called.
   ~AttemptRunner();
 
@@ -71,6 +73,11 @@ class AttemptRunner {
 
   const AttemptRecord& record() const { return record_; }
 
+  // What the end of this attempt means for the next: how many were lost in a row, and when it may begin. REQUIRES:
+  // done().
+  int32_t losses() const { return losses_; }
+  absl::Time not_before() const { return not_before_; }
+
  private:
   void Run();
   // Waits a little where the job is neither queued nor final, unless the runner is given up.
@@ -88,7 +95,8 @@ class AttemptRunner {
   void EndSucceeded();
   void EndCancelled();
   void EndFailed(const v1::Failure& failure);
-  void EndRequeued(const std::string& why);
+  // `delay`: the next attempt waits this long.
+  void EndRequeued(const std::string& why, absl::Duration delay = absl::ZeroDuration());
   // False: it was given up, and the job stays where it is.
   bool StopEngines(absl::Duration grace);
 
@@ -109,6 +117,8 @@ class AttemptRunner {
   std::string rendezvous_address_;
   std::string output_path_;
   int64_t sequence_ = 0;
+  int32_t losses_;
+  absl::Time not_before_ = absl::InfinitePast();
   bool engines_may_run_ = false;
   bool engines_stopped_ = false;
 

@@ -74,6 +74,12 @@ std::vector<Decision> Schedule(absl::Time now, const ClusterSnapshot& cluster, c
   for (const QueuedJob& job : queue) {
     Decision& decision = decisions.emplace_back();
     decision.job_id = job.job_id;
+    if (now < job.not_before) {
+      decision.kind = Decision::Kind::kNotDue;
+      decision.reason = absl::StrCat("restarts at ", absl::FormatTime("%H:%M:%S", job.not_before, absl::UTCTimeZone()),
+                                     " UTC at the earliest");
+      continue;
+    }
     if (!blocked_by.empty()) {
       decision.reason = absl::StrCat("waits its turn behind ", blocked_by);
       continue;
@@ -92,8 +98,11 @@ std::vector<Decision> Schedule(absl::Time now, const ClusterSnapshot& cluster, c
       }
     }
     decision.reason = absl::StrCat("starts ", Plural(static_cast<int64_t>(decision.ranks.size()), "rank"), " on ",
-                                   Plural(job.hosts, "worker"), " after waiting ",
-                                   absl::FormatDuration(absl::Trunc(now - job.queued_at, absl::Seconds(1))));
+                                   Plural(job.hosts, "worker"));
+    const absl::Duration waited = absl::Trunc(now - job.queued_at, absl::Seconds(1));
+    if (waited > absl::ZeroDuration()) {
+      absl::StrAppend(&decision.reason, " after waiting ", absl::FormatDuration(waited));
+    }
   }
   return decisions;
 }

@@ -4,8 +4,8 @@
 // Invariants (tests cite them by number):
 //   SCHED-1  A job's ranks are all placed or none (gang).
 //   SCHED-2  A rank slot is given to at most one job.
-//   SCHED-3  Jobs start in the order of the queue: none starts before one that stands ahead of it.
-//   SCHED-4  The head of the queue starts whenever the cluster can hold it.
+//   SCHED-3  Jobs start in the order of the queue: none starts before one that stands ahead of it and is due.
+//   SCHED-4  The first job that is due starts whenever the cluster can hold it.
 //   SCHED-5  The ranks of one host of a job are consecutive and on one worker; the hosts of a job are different workers
 //   of
 //            one kind of device.
@@ -26,7 +26,7 @@ struct RankPlacement {
 };
 
 struct Decision {
-  enum class Kind { kStart, kWait };
+  enum class Kind { kStart, kWait, kNotDue };  // kNotDue: its restart has to wait, whatever is free
   Kind kind = Kind::kWait;
   std::string job_id;
   std::vector<RankPlacement> ranks;  // kStart only: one entry for each rank, in order

@@ -47,6 +47,20 @@ TEST(ScheduleTest, TheHeadHoldsBackWhatIsBehindIt) {  // SCHED-3
   EXPECT_EQ(decisions[1].reason, "waits its turn behind job-1");
 }
 
+TEST(ScheduleTest, AJobThatIsNotDueHoldsNobodyBack) {  // SCHED-3, SCHED-4
+  QueuedJob lost = Job("job-1", 1, 1);
+  lost.not_before = kNow + absl::Seconds(65);
+  auto decisions = Schedule(kNow, {Worker("a", 1)}, {lost, Job("job-2", 1, 1)});
+  EXPECT_EQ(decisions[0].kind, Kind::kNotDue);
+  EXPECT_EQ(decisions[0].reason, "restarts at 00:17:45 UTC at the earliest");
+  EXPECT_TRUE(decisions[0].ranks.empty());
+  EXPECT_EQ(decisions[1].kind, Kind::kStart);
+  // When it is due it has its place in the queue again.
+  decisions = Schedule(lost.not_before, {Worker("a", 1)}, {lost, Job("job-2", 1, 1)});
+  EXPECT_EQ(decisions[0].kind, Kind::kStart);
+  EXPECT_EQ(decisions[1].kind, Kind::kWait);
+}
+
 TEST(ScheduleTest, KeepsWholeWorkersFree) {
   const auto decisions = Schedule(kNow, {Worker("a", 8), Worker("b", 8, 5)}, {Job("job-1", 1, 2), Job("job-2", 1, 8)});
   EXPECT_THAT(WorkersOf(decisions[0]), ElementsAre("b", "b"));
@@ -99,6 +113,7 @@ TEST(SchedulePropertyTest, InvariantsHoldOverRandomTraces) {
       for (int i = draw(0, 3); i > 0; --i) {
         const char* devices[] = {"auto", "cpu", "cuda"};
         queue.push_back(Job("job-" + std::to_string(next_job++), draw(1, 3), draw(1, 4), devices[draw(0, 2)]));
+        if (draw(0, 9) == 0) queue.back().not_before = kNow + absl::Seconds(draw(0, 20));
       }
       if (!running.empty() && draw(0, 1)) {
         for (const auto& [worker_id, slots] : running.front()) {
@@ -109,13 +124,19 @@ TEST(SchedulePropertyTest, InvariantsHoldOverRandomTraces) {
       for (WorkerSnapshot& worker : cluster) {
         if (draw(0, 19) == 0) worker.ready = !worker.ready;
       }
-      const auto decisions = Schedule(kNow, cluster, queue);
+      const absl::Time now = kNow + absl::Seconds(step);
+      const auto decisions = Schedule(now, cluster, queue);
       ASSERT_EQ(decisions.size(), queue.size());
       bool waiting = false;
       for (size_t i = 0; i < queue.size(); ++i) {
         const Decision& decision = decisions[i];
         ASSERT_EQ(decision.job_id, queue[i].job_id);
         ASSERT_FALSE(decision.reason.empty());
+        ASSERT_EQ(decision.kind == Kind::kNotDue, now < queue[i].not_before);
+        if (decision.kind == Kind::kNotDue) {
+          ASSERT_TRUE(decision.ranks.empty());
+          continue;
+        }
         if (decision.kind == Kind::kWait) {
           ASSERT_TRUE(decision.ranks.empty());  // SCHED-1
           if (!waiting) {                       // SCHED-4: for no kind of device are there enough workers with room
@@ -151,9 +172,11 @@ TEST(SchedulePropertyTest, InvariantsHoldOverRandomTraces) {
         ASSERT_EQ(devices.size(), 1u);  // SCHED-5
         running.push_back(slots);
       }
-      queue.erase(queue.begin(), std::find_if(queue.begin(), queue.end(), [&](const QueuedJob& job) {
-                    return decisions[static_cast<size_t>(&job - queue.data())].kind == Kind::kWait;
-                  }));
+      QueueSnapshot left;
+      for (size_t i = 0; i < queue.size(); ++i) {
+        if (decisions[i].kind != Kind::kStart) left.push_back(queue[i]);
+      }
+      queue = std::move(left);
     }
   }
 }

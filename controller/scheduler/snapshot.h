@@ -26,6 +26,7 @@ struct QueuedJob {
   int32_t ranks_per_host = 1;
   std::string device = "auto";  // `cuda`, `cpu`, or `auto`: cuda workers if the gang fits on them, else cpu workers
   absl::Time queued_at;
+  absl::Time not_before = absl::InfinitePast();  // a lost job's next attempt waits until then
 };
 
 using QueueSnapshot = std::vector<QueuedJob>;  // in the order to serve

@@ -25,9 +25,12 @@ namespace sluice::controller::testing {
 class TestCluster {
  public:
   // `settle` as in AttemptOptions: on the fake clock, how long a gang's other ranks are awaited after the first
-  // failure.
-  explicit TestCluster(absl::Duration settle = absl::ZeroDuration()) {
+  // failure. `first_backoff` as in RestartBackoff, without spread.
+  explicit TestCluster(absl::Duration settle = absl::ZeroDuration(),
+                       absl::Duration first_backoff = absl::ZeroDuration()) {
     options.settle = settle;
+    options.backoff.first = first_backoff;
+    options.backoff.spread = 0;
     StartController();
   }
 
