@@ -77,7 +77,7 @@ grpc::ServerUnaryReactor* ControllerServiceImpl::ListJobs(grpc::CallbackServerCo
 
 grpc::ServerWriteReactor<v1::WatchJobResponse>* ControllerServiceImpl::WatchJob(grpc::CallbackServerContext* context,
                                                                                 const v1::WatchJobRequest* request) {
-  return environment_.watches->Open(*request);
+  return environment_.watches->Open(context, *request);
 }
 
 grpc::ServerUnaryReactor* ControllerServiceImpl::CancelJob(grpc::CallbackServerContext* context,

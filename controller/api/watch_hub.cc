@@ -2,6 +2,7 @@
 
 #include <cassert>
 #include <deque>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -16,8 +17,8 @@ namespace sluice::controller {
 // remembers a notification that comes meanwhile.
 class WatchHub::Stream : public grpc::ServerWriteReactor<v1::WatchJobResponse> {
  public:
-  Stream(WatchHub* hub, const v1::WatchJobRequest& request)
-      : hub_(hub), job_id_(request.job_id()), last_version_(request.after_resource_version()) {}
+  Stream(WatchHub* hub, grpc::CallbackServerContext* context, const v1::WatchJobRequest& request)
+      : hub_(hub), job_id_(request.job_id()), context_(context), last_version_(request.after_resource_version()) {}
 
   const std::string& job_id() const { return job_id_; }
 
@@ -31,21 +32,30 @@ class WatchHub::Stream : public grpc::ServerWriteReactor<v1::WatchJobResponse> {
     StartReading(std::move(self));
   }
 
-  // Ends the stream; a write that waits is given up by gRPC.
+  // Ends the stream. The client sees the status when it has taken what is being written.
   void End(const absl::Status& status) {
     absl::MutexLock lock(&mutex_);
     FinishLocked(status);
   }
 
-  bool IsStuck(absl::Time now) {
+  // Ends or breaks off the stream where it is due. True: its end begins now.
+  bool CutIfSlow(absl::Time now) {
     absl::MutexLock lock(&mutex_);
-    return !finished_ && !page_.empty() && now - write_start_ >= kLongestWrite;
+    if (page_.empty() || now - write_start_ < kLongestWrite) return false;
+    if (!finished_) {
+      FinishLocked(absl::ResourceExhaustedError(
+          "the reader was too slow and was cut; watch again with after_resource_version of the last event it saw"));
+      write_start_ = now;
+      return true;
+    }
+    if (context_ != nullptr) context_->TryCancel();
+    return false;
   }
 
   void OnWriteDone(bool ok) override {
     std::shared_ptr<Stream> self = hub_->Find(this);
     absl::MutexLock lock(&mutex_);
-    if (finished_) return;
+    if (finished_) return page_.clear();
     if (!ok) return FinishLocked(absl::CancelledError("the client is gone"));
     page_.pop_front();
     if (!page_.empty()) {
@@ -57,7 +67,13 @@ class WatchHub::Stream : public grpc::ServerWriteReactor<v1::WatchJobResponse> {
 
   void OnCancel() override { End(absl::CancelledError("the client is gone")); }
 
-  void OnDone() override { hub_->Remove(this); }
+  void OnDone() override {
+    {
+      absl::MutexLock lock(&mutex_);
+      context_ = nullptr;
+    }
+    hub_->Remove(this);
+  }
 
  private:
   void StartReading(std::shared_ptr<Stream> self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -104,6 +120,8 @@ class WatchHub::Stream : public grpc::ServerWriteReactor<v1::WatchJobResponse> {
   void FinishLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (finished_) return;
     finished_ = true;
+    // What is being written stays until gRPC has done with it.
+    if (page_.size() > 1) page_.erase(std::next(page_.begin()), page_.end());
     Finish(ToGrpcStatus(status));
   }
 
@@ -111,6 +129,7 @@ class WatchHub::Stream : public grpc::ServerWriteReactor<v1::WatchJobResponse> {
   const std::string job_id_;
 
   absl::Mutex mutex_;
+  grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mutex_);  // null from OnDone on, when it goes
   int64_t last_version_ ABSL_GUARDED_BY(mutex_);
   std::deque<v1::WatchJobResponse> page_ ABSL_GUARDED_BY(mutex_);  // the front one is being written
   absl::Time write_start_ ABSL_GUARDED_BY(mutex_);
@@ -135,8 +154,9 @@ std::shared_ptr<WatchHub::Stream> WatchHub::Find(Stream* stream) {
   return nullptr;
 }
 
-grpc::ServerWriteReactor<v1::WatchJobResponse>* WatchHub::Open(const v1::WatchJobRequest& request) {
-  auto stream = std::make_shared<Stream>(this, request);
+grpc::ServerWriteReactor<v1::WatchJobResponse>* WatchHub::Open(grpc::CallbackServerContext* context,
+                                                               const v1::WatchJobRequest& request) {
+  auto stream = std::make_shared<Stream>(this, context, request);
   bool closed = false;
   {
     absl::MutexLock lock(&mutex_);
@@ -182,10 +202,7 @@ void WatchHub::Notify(const std::string& job_id) {
 void WatchHub::CutSlowReaders() {
   const absl::Time now = clock_->Now();
   for (const std::shared_ptr<Stream>& stream : Streams(nullptr)) {
-    if (!stream->IsStuck(now)) continue;
-    metrics_->Increment(MetricId::kWatchCut);
-    stream->End(absl::ResourceExhaustedError(
-        "the reader was too slow and was cut; watch again with after_resource_version of the last event it saw"));
+    if (stream->CutIfSlow(now)) metrics_->Increment(MetricId::kWatchCut);
   }
 }
 

@@ -1,6 +1,7 @@
 // The open WatchJob streams. Each reads its job's events from the store by pages of a bounded size, one write at a
 // time, so a slow reader holds one page and never holds up anyone. A reader that takes nothing for too long is cut with
-// RESOURCE_EXHAUSTED; it resumes from the last version it saw. Threads: all methods may be called from any thread.
+// RESOURCE_EXHAUSTED; it resumes from the last version it saw. One that does not even take that is broken off. Threads:
+// all methods may be called from any thread.
 #pragma once
 
 #include <map>
@@ -16,6 +17,7 @@
 #include "common/metrics.h"
 #include "common/thread_pool.h"
 #include "controller/store/store.h"
+#include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 #include "sluice/v1/controller.pb.h"
 
@@ -32,12 +34,14 @@ class WatchHub {
   ~WatchHub();
 
   // The reactor of one stream; deletes itself when gRPC is done with it.
-  grpc::ServerWriteReactor<v1::WatchJobResponse>* Open(const v1::WatchJobRequest& request);
+  grpc::ServerWriteReactor<v1::WatchJobResponse>* Open(grpc::CallbackServerContext* context,
+                                                       const v1::WatchJobRequest& request);
 
   // A job changed: its streams look again. Does not block.
   void Notify(const std::string& job_id);
 
-  // Cuts streams whose write has been waiting for kLongestWrite. Call every few seconds.
+  // Cuts streams whose write has been waiting for kLongestWrite, and breaks off those that were cut so long ago and are
+  // still there: their reader takes nothing, so its end waits behind the write. Call every few seconds.
   void CutSlowReaders();
 
   // Ends all streams with UNAVAILABLE, and every one opened later.
