@@ -19,8 +19,9 @@ constexpr int64_t kSchemaVersion = 1;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string& path,
-                                                               std::function<void(absl::Duration)> on_commit) {
-  auto store = std::unique_ptr<SqliteStore>(new SqliteStore(std::move(on_commit)));
+                                                               std::function<void(absl::Duration)> on_commit,
+                                                               const EventRetention& retention) {
+  auto store = std::unique_ptr<SqliteStore>(new SqliteStore(std::move(on_commit), retention));
   absl::MutexLock lock(&store->mutex_);
   RETURN_IF_ERROR(Annotate(store->Initialize(path), path));
   return store;
@@ -102,6 +103,7 @@ absl::Status SqliteStore::InTransaction(const std::function<absl::Status()>& bod
     }
   }
   last_version_ = version_before;
+  event_counts_.clear();
   // Fails where SQLite has rolled back by itself, as it does on a full disk.
   database_->Execute("ROLLBACK").IgnoreError();
   return status;

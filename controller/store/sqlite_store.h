@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "controller/store/event_retention.h"
 #include "controller/store/sqlite.h"
 #include "controller/store/store.h"
 
@@ -22,7 +23,8 @@ class SqliteStore final : public Store {
   // Opens the file, or makes it. `on_commit`, where given, is told how long each commit took.
   // FailedPrecondition: another process has it open, or it was made by a newer version. DataLoss: it is no store.
   static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(const std::string& path,
-                                                           std::function<void(absl::Duration)> on_commit = nullptr);
+                                                           std::function<void(absl::Duration)> on_commit = nullptr,
+                                                           const EventRetention& retention = EventRetention());
 
   const std::string& store_id() const override { return store_id_; }
   absl::StatusOr<AddedJob> AddJob(const RequestId& request, const v1::JobSpec& spec, absl::Time now) override;
@@ -44,7 +46,8 @@ class SqliteStore final : public Store {
   absl::StatusOr<int64_t> NextEpoch() override;
 
  private:
-  explicit SqliteStore(std::function<void(absl::Duration)> on_commit) : on_commit_(std::move(on_commit)) {}
+  SqliteStore(std::function<void(absl::Duration)> on_commit, const EventRetention& retention)
+      : on_commit_(std::move(on_commit)), retention_(retention) {}
 
   absl::Status Initialize(const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CreateTables() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -61,12 +64,15 @@ class SqliteStore final : public Store {
   absl::StatusOr<v1::Job> FindRequest(const RequestId& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Gives `event` the next version, stores it and notes the version in `job`.
   absl::Status WriteEvent(int64_t number, v1::JobEvent event, v1::Job* job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Removes the job's events that the retention gives up, once there are enough of them.
+  absl::Status TrimEvents(int64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<int64_t> TakeEpoch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MoveJob(int64_t number, v1::Job* job, v1::JobState to, const Change& change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Constant after Open.
   const std::function<void(absl::Duration)> on_commit_;
+  const EventRetention retention_;
   std::string store_id_;
 
   absl::Mutex mutex_;
@@ -74,6 +80,8 @@ class SqliteStore final : public Store {
   // After database_, so that statements are finalised before it closes.
   std::map<std::string, SqliteStatement> statements_ ABSL_GUARDED_BY(mutex_);
   int64_t last_version_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Events by job, of the jobs that got one since the last rollback.
+  std::map<int64_t, int64_t> event_counts_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice::controller

@@ -27,7 +27,40 @@ absl::Status SqliteStore::WriteEvent(int64_t number, v1::JobEvent event, v1::Job
   statement->BindInt(2, number);
   statement->BindBytes(3, event.SerializeAsString());
   job->set_resource_version(event.resource_version());
-  return statement->Step().status();
+  RETURN_IF_ERROR(statement->Step());
+  return TrimEvents(number);
+}
+
+absl::Status SqliteStore::TrimEvents(int64_t number) {
+  const auto counted = event_counts_.find(number);
+  if (counted == event_counts_.end()) {
+    ASSIGN_OR_RETURN(SqliteStatement * count, Statement("SELECT COUNT(*) FROM events WHERE job = ?"));
+    count->BindInt(1, number);
+    RETURN_IF_ERROR(count->Step());
+    event_counts_[number] = count->Int(0);
+    count->Reset();
+  } else {
+    ++counted->second;
+  }
+  if (event_counts_[number] <= retention_.most + retention_.slack) return absl::OkStatus();
+  std::vector<EventSummary> events;
+  ASSIGN_OR_RETURN(SqliteStatement * list, Statement("SELECT record FROM events WHERE job = ? ORDER BY version"));
+  list->BindInt(1, number);
+  while (true) {
+    ASSIGN_OR_RETURN(const bool more, list->Step());
+    if (!more) break;
+    v1::JobEvent event;
+    RETURN_IF_ERROR(ParseRecord(list->Bytes(0), &event));
+    events.push_back(Summarize(event));
+  }
+  const std::vector<int64_t> removed = EventsToRemove(events, retention_.most);
+  for (const int64_t version : removed) {
+    ASSIGN_OR_RETURN(SqliteStatement * remove, Statement("DELETE FROM events WHERE version = ?"));
+    remove->BindInt(1, version);
+    RETURN_IF_ERROR(remove->Step());
+  }
+  event_counts_[number] -= static_cast<int64_t>(removed.size());
+  return absl::OkStatus();
 }
 
 absl::Status SqliteStore::MoveJob(int64_t number, v1::Job* job, v1::JobState to, const Change& change) {

@@ -67,7 +67,8 @@ class Store {
   virtual absl::StatusOr<v1::Job> Append(const std::string& job_id, const std::vector<Happening>& happenings,
                                          const v1::Progress* progress, const std::string* status_message) = 0;
 
-  // The job's events with a version above `after`, oldest first, at most `limit`. NotFound: no such job.
+  // The job's events with a version above `after`, oldest first, at most `limit`. Of a job with very many events a
+  // store may have given up old ones (EventsToRemove). NotFound: no such job.
   virtual absl::StatusOr<std::vector<v1::JobEvent>> EventsSince(const std::string& job_id, int64_t after,
                                                                 int64_t limit) = 0;
 
