@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kLanes* kGroups)
     PartialSumsKernel(const T* dy, int64_t row_stride, int64_t rows, int64_t rows_of_block, int columns,
                       float* partials) {
   constexpr int kColumns = kLanes * kWidth;
-  __shared__ alignas(16) float shared[kGroups][kColumns];
+  alignas(16) __shared__ float shared[kGroups][kColumns];
   const int lane = threadIdx.x % kLanes;
   const int group = threadIdx.x / kLanes;
   const int column = blockIdx.x * kColumns + lane * kWidth;
