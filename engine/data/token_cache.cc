@@ -260,8 +260,12 @@ int64_t MissingShards(const Shards& shards) { return std::count(shards.begin(), 
 // The lock ends with this function: reading needs none.
 absl::Status BuildMissing(const RowSource& source, const RowFormat& format, const RowEncoder& encoder,
                           const TokenCacheOptions& options, const std::string& folder, FileSystem& file_system,
-                          ShardStore* store, Shards* shards, int64_t* built) {
-  RETURN_IF_ERROR(Annotate(CreateFolderWithParents(file_system, folder), "the cache of tokens"));
+                          ShardStore* store, Shards* shards, int64_t* built, FolderUse* use) {
+  // Another process may remove the folder between the two, as one that nobody uses; hardly twice.
+  for (int attempt = 0; attempt < 3 && !use->held(); ++attempt) {
+    RETURN_IF_ERROR(Annotate(CreateFolderWithParents(file_system, folder), "the cache of tokens"));
+    *use = FolderUse::Of(folder);
+  }
   const FolderLock lock(folder);
   RETURN_IF_ERROR(store->Load(/*clean=*/lock.held(), shards));
   *built = MissingShards(*shards);
@@ -280,11 +284,15 @@ absl::StatusOr<std::unique_ptr<TokenCache>> TokenCache::Open(const RowSource& so
   const int64_t per_shard = RowsPerShard(source.rows());
   cache->shards_.resize((source.rows() + per_shard - 1) / per_shard);
   ShardStore store(cache->folder_, file_system);
+  cache->use_ = FolderUse::Of(cache->folder_);
   // A whole cache needs neither lock nor a folder that can be written to.
   RETURN_IF_ERROR(store.Load(/*clean=*/false, &cache->shards_));
   if (MissingShards(cache->shards_) > 0) {
     RETURN_IF_ERROR(BuildMissing(source, format, encoder, options, cache->folder_, file_system, &store, &cache->shards_,
-                                 &cache->shards_built_));
+                                 &cache->shards_built_, &cache->use_));
+  }
+  if (cache->shards_built_ > 0) {
+    RemoveUnusedFolders(JoinPath(options.cache_dir, "tokens"), options.max_bytes, file_system);
   }
   for (const auto& shard : cache->shards_) {
     cache->stats_.Add(shard->stats());

@@ -8,6 +8,8 @@
 // and made again. An interrupted tokenisation goes on at the first shard that is missing.
 // Several processes: one tokenises at a time (a lock on the folder; it ends with the process); the others wait and then
 // find the shards. Where the file system has no locks they all tokenise, and all write the same bytes.
+// Size: an Open that tokenised removes the folders that were not used for longest, until all together have at most
+// max_bytes; never one that is in use.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +23,7 @@
 #include "engine/data/formats.h"
 #include "engine/data/row_encoder.h"
 #include "engine/data/row_source.h"
+#include "engine/data/token_cache_folders.h"
 #include "engine/data/token_shard.h"
 #include "engine/data/truncation.h"
 
@@ -31,6 +34,7 @@ struct TokenCacheOptions {
   int64_t max_length = 1024;
   Truncation truncation = Truncation::kError;
   int threads = 1;
+  int64_t max_bytes = int64_t{64} << 30;  // of the folders of all keys
   // Called with the rows done so far and all rows, from the tokenising threads, one call at a time. May be empty.
   std::function<void(int64_t done, int64_t total)> progress;
 };
@@ -61,6 +65,7 @@ class TokenCache {
   TokenCache() = default;
 
   std::string folder_;
+  FolderUse use_;
   std::vector<std::unique_ptr<TokenShard>> shards_;
   std::vector<int64_t> starts_ = {0};  // [shards + 1] first row of each, and the number of rows
   TokenStats stats_;
