@@ -55,9 +55,11 @@ class LogStream : public grpc::ServerWriteReactor<v1::GetJobLogsResponse> {
 
   void ScheduleLater() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (finished_) return;
-    alarm_.Set(absl::ToChronoTime(absl::Now() + environment_.poll_interval), [self = self_](bool) {
-      absl::MutexLock lock(&self->mutex_);
-      self->Schedule();
+    // An alarm keeps its function when it has called it, so the function lets go of the stream that owns the alarm.
+    alarm_.Set(absl::ToChronoTime(absl::Now() + environment_.poll_interval), [self = self_](bool) mutable {
+      const std::shared_ptr<LogStream> stream = std::move(self);
+      absl::MutexLock lock(&stream->mutex_);
+      stream->Schedule();
     });
   }
 
