@@ -23,13 +23,26 @@ if(NOT EXISTS "${SLUICE_SITE_PACKAGES}/torch/lib/libtorch_cpu.so")
   message(FATAL_ERROR "No LibTorch in ${SLUICE_VENV}. Run tools/setup.sh first, or point SLUICE_VENV at an environment it made.")
 endif()
 
+# nvcc, from the environment's wheels like everything of NVIDIA's: no toolkit is looked for on the machine.
+set(CMAKE_CUDA_COMPILER ${SLUICE_SITE_PACKAGES}/nvidia/cu13/bin/nvcc)
+set(CMAKE_CUDA_ARCHITECTURES ${SLUICE_CUDA_ARCHITECTURES})
+set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # LibTorch's shared one is linked
+set(CMAKE_CUDA_FLAGS "--expt-relaxed-constexpr")
+set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -DNDEBUG")
+enable_language(CUDA)
+# CMake 3.25 does not know how this nvcc is asked for C++20.
+set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+
 # LibTorch with its process groups. Gloo's headers are not in the wheel; engine/comm/gloo_abi declares the five that
 # c10d's ProcessGroupGloo.hpp includes. Never link a system libgloo: its symbols collide with libtorch_cpu's.
 add_library(sluice_torch INTERFACE)
 # torch/include carries headers of an old protobuf: it is searched last (-idirafter), so that the system's are found first.
 target_compile_options(sluice_torch INTERFACE
-  "SHELL:-idirafter ${SLUICE_SITE_PACKAGES}/torch/include"
-  "SHELL:-idirafter ${SLUICE_SITE_PACKAGES}/torch/include/torch/csrc/api/include")
+  "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-idirafter ${SLUICE_SITE_PACKAGES}/torch/include>"
+  "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-idirafter ${SLUICE_SITE_PACKAGES}/torch/include/torch/csrc/api/include>")
 target_include_directories(sluice_torch SYSTEM INTERFACE
   ${SLUICE_SITE_PACKAGES}/nvidia/cu13/include
   ${SLUICE_SITE_PACKAGES}/nvidia/nccl/include
@@ -47,6 +60,20 @@ target_link_libraries(sluice_torch INTERFACE
   ${SLUICE_SITE_PACKAGES}/torch/lib/libc10_cuda.so
   ${SLUICE_CUDART}
   -Wl,--as-needed)
+
+# cuBLASLt and cuDNN, the same files that LibTorch loads, and the header-only front end of cuDNN.
+add_library(sluice_cuda INTERFACE)
+target_include_directories(sluice_cuda SYSTEM INTERFACE
+  ${SLUICE_SITE_PACKAGES}/nvidia/cu13/include ${SLUICE_SITE_PACKAGES}/nvidia/cudnn/include ${SLUICE_SITE_PACKAGES}/include)
+target_link_libraries(sluice_cuda INTERFACE
+  ${SLUICE_SITE_PACKAGES}/nvidia/cu13/lib/libcublasLt.so.13
+  ${SLUICE_SITE_PACKAGES}/nvidia/cudnn/lib/libcudnn.so.9
+  ${SLUICE_SITE_PACKAGES}/nvidia/cu13/lib/libnvrtc.so.13
+  ${SLUICE_CUDART})
+
+# Timing of single kernels, for sluice-bench.
+add_library(sluice_cupti INTERFACE)
+target_link_libraries(sluice_cupti INTERFACE sluice_cuda ${SLUICE_SITE_PACKAGES}/nvidia/cu13/lib/libcupti.so.13)
 
 add_library(sluice_arrow INTERFACE)
 target_include_directories(sluice_arrow SYSTEM INTERFACE ${SLUICE_SITE_PACKAGES}/pyarrow/include)

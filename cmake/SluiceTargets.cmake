@@ -1,5 +1,12 @@
 # The three kinds of target in this tree.
 
+# First among all libraries, so that its functions come before Abseil's.
+if(SLUICE_SANITIZE STREQUAL "thread")
+  add_library(sluice_tsan_mutex SHARED ${CMAKE_CURRENT_LIST_DIR}/tsan_mutex.cc)
+  target_link_libraries(sluice_tsan_mutex PRIVATE absl::synchronization ${CMAKE_DL_LIBS})
+  link_libraries(sluice_tsan_mutex)
+endif()
+
 # sluice_library(NAME SRCS a.cc b.cc DEPS x y): a static library. Includes are written from the repository root.
 function(sluice_library NAME)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
@@ -19,6 +26,9 @@ function(sluice_test NAME)
   add_test(NAME ${NAME} COMMAND ${NAME} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
+  endif()
+  if(SLUICE_SANITIZE)
+    math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 5")
   endif()
   set_tests_properties(${NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()

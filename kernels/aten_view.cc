@@ -16,6 +16,10 @@ c10::ScalarType ScalarTypeOf(DType dtype) {
       return at::kInt;
     case DType::kInt64:
       return at::kLong;
+    case DType::kFloat64:
+      return at::kDouble;
+    case DType::kInt16:
+      return at::kShort;
   }
   return at::kFloat;
 }

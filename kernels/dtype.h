@@ -6,7 +6,7 @@
 
 namespace sluice::kernels {
 
-enum class DType : uint8_t { kFloat32, kBFloat16, kInt32, kInt64 };
+enum class DType : uint8_t { kFloat32, kBFloat16, kInt32, kInt64, kFloat64, kInt16 };
 
 // Bytes of one element.
 constexpr int64_t SizeOf(DType dtype) {
@@ -15,8 +15,10 @@ constexpr int64_t SizeOf(DType dtype) {
     case DType::kInt32:
       return 4;
     case DType::kBFloat16:
+    case DType::kInt16:
       return 2;
     case DType::kInt64:
+    case DType::kFloat64:
       return 8;
   }
   return 0;
@@ -32,6 +34,10 @@ constexpr std::string_view Name(DType dtype) {
       return "int32";
     case DType::kInt64:
       return "int64";
+    case DType::kFloat64:
+      return "fp64";
+    case DType::kInt16:
+      return "int16";
   }
   return "unknown";
 }

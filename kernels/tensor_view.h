@@ -50,10 +50,12 @@ template <typename T>
 constexpr DType DTypeOf() {
   using Value = std::remove_cv_t<T>;
   static_assert(std::is_same_v<Value, float> || std::is_same_v<Value, BFloat16> || std::is_same_v<Value, int32_t> ||
-                std::is_same_v<Value, int64_t>);
+                std::is_same_v<Value, int64_t> || std::is_same_v<Value, double> || std::is_same_v<Value, int16_t>);
   if constexpr (std::is_same_v<Value, float>) return DType::kFloat32;
   if constexpr (std::is_same_v<Value, BFloat16>) return DType::kBFloat16;
   if constexpr (std::is_same_v<Value, int32_t>) return DType::kInt32;
+  if constexpr (std::is_same_v<Value, double>) return DType::kFloat64;
+  if constexpr (std::is_same_v<Value, int16_t>) return DType::kInt16;
   return DType::kInt64;
 }
 

@@ -53,7 +53,7 @@ class Communicator {
   int world_size() const { return world_size_; }
   CollectiveState state() const;
 
-  // Sums over all ranks, in place. Views: dense fp32 or bf16, on the communicator's device or on the CPU.
+  // Sums over all ranks, in place. Views: dense fp32, bf16 or fp64, on the communicator's device or on the CPU.
   absl::Status AllReduceSum(kernels::TensorView values);
 
   // Sums over all ranks, in place, in host memory: counts and losses.

@@ -3,9 +3,11 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
+#include <c10/cuda/CUDAGuard.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -19,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/status_macros.h"
+#include "engine/device/engine_stream.h"
 #include "kernels/aten_view.h"
 
 namespace sluice::engine {
@@ -128,6 +131,12 @@ absl::Status ProcessGroupCommunicator::DoAllReduceSum(kernels::TensorView values
     return absl::FailedPreconditionError("all_reduce of a CUDA tensor in a group that was made for the CPU");
   }
   return CallC10d([&] {
+    // NCCL's own stream waits for LibTorch's current one, and that one for it.
+    std::optional<c10::cuda::CUDAStreamGuard> engine_stream;
+    if (values.device.is_cuda()) {
+      engine_stream.emplace(c10::cuda::getStreamFromExternal(
+          static_cast<cudaStream_t>(EngineStream(values.device).handle), values.device.index));
+    }
     std::vector<at::Tensor> tensors = {kernels::AsTensor(values)};
     const auto& group = values.device.is_cuda() ? groups_->device : groups_->host;
     group->allreduce(tensors)->wait();

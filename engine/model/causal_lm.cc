@@ -3,13 +3,17 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/status.h"
 #include "common/status_macros.h"
+#include "engine/device/engine_stream.h"
 #include "engine/model/rotary.h"
+#include "kernels/attention/attention.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/flat/flat.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/rms_norm/rms_norm.h"
+#include "kernels/rope/rope.h"
 
 namespace sluice::engine {
 namespace {
@@ -49,10 +53,36 @@ absl::Status CheckBatch(const MicroBatch& batch, int64_t token_slots, int64_t vo
   return absl::OkStatus();
 }
 
+// The sequences that attention's plans are made for: few sizes, so that there are few plans and graphs, and little more
+// than needed, because empty places cost a little time. Its deterministic backward takes memory for room * longest^2,
+// so there both are tighter.
+AttentionRoom RoomFor(const MicroBatch& batch, const CausalLmOptions& options) {
+  AttentionRoom room = {.sequences = options.deterministic ? 1 : 16, .longest = options.token_slots};
+  while (room.sequences < batch.sequences()) room.sequences *= options.deterministic ? 2 : 4;
+  room.sequences = std::min(room.sequences, options.token_slots);
+  if (!options.deterministic) return room;
+  int32_t longest = 1;
+  for (size_t s = 1; s < batch.cu_seqlens.size(); ++s) {
+    longest = std::max(longest, batch.cu_seqlens[s] - batch.cu_seqlens[s - 1]);
+  }
+  room.longest = 128;
+  while (room.longest < longest) room.longest *= 2;
+  room.longest = std::min(room.longest, options.token_slots);
+  return room;
+}
+
+// On the CPU a piece of logits should stay in the cache, on a GPU it should keep all multiprocessors busy.
+int64_t LogitsBytes(const CausalLmOptions& options, kernels::Device device) {
+  return device.is_cpu() ? kernels::kDefaultLogitsBytes : options.logits_bytes;
+}
+
+// What a recorded graph holds.
+enum Segment : int { kForwardSegment, kBackwardOverwrites, kBackwardAccumulates };
+
 }  // namespace
 
-CausalLm::CausalLm(const Parameters* parameters, const CausalLmOptions& options)
-    : parameters_(parameters), config_(&parameters->config()), options_(options) {}
+CausalLm::CausalLm(const Parameters* parameters, const ModelConfig* config, const CausalLmOptions& options)
+    : parameters_(parameters), config_(config), options_(options) {}
 
 absl::StatusOr<std::unique_ptr<CausalLm>> CausalLm::Create(const Parameters* parameters,
                                                            const CausalLmOptions& options) {
@@ -60,93 +90,175 @@ absl::StatusOr<std::unique_ptr<CausalLm>> CausalLm::Create(const Parameters* par
   if (options.backward && !parameters->has_gradients()) {
     return absl::FailedPreconditionError("a model with a backward needs parameters with gradients");
   }
-  std::unique_ptr<CausalLm> model(new CausalLm(parameters, options));
+  std::unique_ptr<CausalLm> model(new CausalLm(parameters, &parameters->config(), options));
+  const ModelConfig& config = *model->config_;
+  const kernels::Device device = parameters->device();
   Carver size;
-  model->Carve(size);
-  ASSIGN_OR_RETURN(model->memory_, DeviceMemory::Allocate(size.bytes(), parameters->device()));
+  model->Carve(config, parameters->dtype(), size);
+  ASSIGN_OR_RETURN(model->memory_, DeviceMemory::Allocate(size.bytes(), device));
   Carver carver(model->memory_);
-  model->Carve(carver);
+  model->Carve(config, parameters->dtype(), carver);
+  ASSIGN_OR_RETURN(model->upload_, BatchUpload::Create(options.token_slots, EngineStream(device)));
+  model->recordable_ = device.is_cuda() && kernels::IsCapturableAttention(parameters->dtype(), config.head_dim);
+  // A first guess at the workspace, so that a model that does not fit says so now.
+  RETURN_IF_ERROR(model->Reserve(RoomFor(MicroBatch(), options)));
 
-  const std::vector<float> inv_freq = RotaryInverseFrequencies(model->config_->rope, model->config_->head_dim);
+  const std::vector<float> inv_freq = RotaryInverseFrequencies(config.rope, config.head_dim);
   RETURN_IF_ERROR(
       CopyTensor(ConstTensorView(inv_freq.data(), {static_cast<int64_t>(inv_freq.size())}), model->inv_freq_));
   return model;
 }
 
-void CausalLm::Carve(Carver& carver) {
+int64_t CausalLm::BytesFor(const ModelConfig& config, DType dtype, const CausalLmOptions& options) {
+  CausalLm sizes(/*parameters=*/nullptr, &config, options);
+  Carver size;
+  sizes.Carve(config, dtype, size);
+  return size.bytes() + BatchUpload::DeviceBytes(options.token_slots);
+}
+
+void CausalLm::Carve(const ModelConfig& config, DType dtype, Carver& carver) {
   const int64_t slots = options_.token_slots;
-  const DType dtype = parameters_->dtype();
-  input_ids_ = carver.Take(DType::kInt32, {slots});
-  position_ids_ = carver.Take(DType::kInt32, {slots});
-  labels_ = carver.Take(DType::kInt32, {slots});
-  inv_freq_ = carver.Take(DType::kFloat32, {config_->head_dim / 2});
+  inv_freq_ = carver.Take(DType::kFloat32, {config.head_dim / 2});
+  cos_sin_ = carver.Take(DType::kFloat32, {slots, config.head_dim});
+  bounds_ = carver.Take(DType::kInt32, {4 * (slots + 1)});
+  // Without a backward one layer's buffers serve all of them.
+  const Recompute recompute = options_.backward ? options_.recompute : Recompute::kNone;
+  shared_ = LayerActivations::CarveShared(config, dtype, slots, recompute, carver);
   layer_activations_.clear();
-  for (int64_t layer = 0; layer < (options_.backward ? config_->layers : 1); ++layer) {
-    layer_activations_.push_back(LayerActivations::Carve(*config_, dtype, slots, carver));
+  for (int64_t layer = 0; layer < (options_.backward ? config.layers : 1); ++layer) {
+    layer_activations_.push_back(LayerActivations::Carve(config, dtype, slots, recompute, shared_, carver));
   }
-  scratch_ = LayerScratch::Carve(*config_, dtype, slots, carver);
-  if (options_.backward) gradients_ = LayerGradients::Carve(*config_, dtype, slots, carver);
-  final_residual_ = carver.Take(dtype, {slots, config_->hidden_size});
+  branch_ = carver.Take(dtype, {slots, config.hidden_size});
+  if (options_.backward) gradients_ = LayerGradients::Carve(config, dtype, slots, carver);
+  final_residual_ = carver.Take(dtype, {slots, config.hidden_size});
   final_rstd_ = carver.Take(DType::kFloat32, {slots});
-  hidden_ = carver.Take(dtype, {slots, config_->hidden_size});
+  hidden_ = carver.Take(dtype, {slots, config.hidden_size});
   loss_gradient_ = carver.Take(DType::kFloat32, {slots});
   log_prob_ = carver.Take(DType::kFloat32, {slots});
+  loss_sum_ = carver.Take(DType::kFloat64, {1});
+}
+
+// The workspace of every kernel that will run, and attention's plans for `room`: before anything is recorded.
+absl::Status CausalLm::Reserve(const AttentionRoom& room) {
+  room_ = room;
+  const kernels::Device device = parameters_->device();
+  if (device.is_cuda() && !reserved_.contains(room)) {
+    int64_t workspace = kernels::CrossEntropyWorkspace(options_.token_slots, config_->hidden_size, config_->vocab_size,
+                                                       parameters_->dtype(), options_.logits_bytes) +
+                        kernels::kMatMulWorkspace;
+    for (const int64_t window : recordable_ ? config_->windows : std::vector<int64_t>()) {
+      ASSIGN_OR_RETURN(const int64_t attention, kernels::PrepareAttention({.tokens = options_.token_slots,
+                                                                           .sequences = room.sequences,
+                                                                           .longest = room.longest,
+                                                                           .q_heads = config_->heads,
+                                                                           .kv_heads = config_->kv_heads,
+                                                                           .head_dim = config_->head_dim,
+                                                                           .scale = AttentionScale(*config_),
+                                                                           .window = std::max<int64_t>(window, 0),
+                                                                           .deterministic = options_.deterministic},
+                                                                          options_.backward, EngineStream(device)));
+      workspace = std::max(workspace, attention);
+    }
+    RETURN_IF_ERROR(Annotate(ReserveWorkspace(device, workspace),
+                             absl::StrCat("workspace for ", room.sequences, " sequences of at most ", room.longest,
+                                          options_.deterministic ? " tokens (deterministic attention)" : " tokens")));
+    reserved_.insert(room);
+  }
+  stream_ = EngineStream(device);
+  return absl::OkStatus();
 }
 
 absl::Status CausalLm::Upload(const MicroBatch& batch) {
   RETURN_IF_ERROR(CheckBatch(batch, options_.token_slots, config_->vocab_size));
-  const int64_t slots = batch.token_slots();
-  tokens_ = parameters_->device().is_cpu() ? batch.used_slots() : slots;
-  RETURN_IF_ERROR(CopyTensor(ConstTensorView(batch.input_ids.data(), {slots}), input_ids_.Rows(0, slots)));
-  RETURN_IF_ERROR(CopyTensor(ConstTensorView(batch.position_ids.data(), {slots}), position_ids_.Rows(0, slots)));
-  return CopyTensor(ConstTensorView(batch.labels.data(), {slots}), labels_.Rows(0, slots));
+  slots_ = batch.token_slots();
+  tokens_ = parameters_->device().is_cpu() ? batch.used_slots() : slots_;
+  if (recordable_ && slots_ != options_.token_slots) {
+    return absl::InvalidArgumentError(absl::StrCat("micro-batch of ", slots_, " slots: on CUDA it must fill all ",
+                                                   options_.token_slots, " that the model was made for"));
+  }
+  RETURN_IF_ERROR(Reserve(RoomFor(batch, options_)));
+  return upload_->Issue(batch, std::max(room_.sequences, batch.sequences()));
 }
 
-LayerContext CausalLm::Context(const MicroBatch& batch) const {
+ConstTensorView CausalLm::Bounds() const {
+  if (!recordable_) return ConstTensorView::Empty();
+  return TensorView(bounds_.data, DType::kInt32, {4, room_.sequences + 1}, bounds_.device);
+}
+
+LayerContext CausalLm::Context(const MicroBatch& batch, GradientMode mode) const {
   return {.config = config_,
           .tokens = tokens_,
-          .positions = position_ids_.Rows(0, tokens_),
-          .inv_freq = inv_freq_,
+          .cos_sin = cos_sin_.Rows(0, tokens_),
           .cu_seqlens = batch.cu_seqlens,
-          .stream = kernels::DefaultStream(parameters_->device())};
+          .bounds = Bounds(),
+          .longest = room_.longest,
+          .deterministic = options_.deterministic,
+          .accumulate = mode == GradientMode::kAccumulate,
+          .recompute = options_.backward ? options_.recompute : Recompute::kNone,
+          .stream = stream_};
 }
 
-const LayerActivations& CausalLm::Activations(int64_t layer) const {
-  return layer_activations_[options_.backward ? static_cast<size_t>(layer) : 0];
+absl::Status CausalLm::RunRecorded(int segment, absl::FunctionRef<absl::Status()> body) {
+  if (!recordable_ || !options_.cuda_graphs) return body();
+  Recorded& recorded = recorded_[{room_, segment}];
+  if (!recorded.ran) {
+    // The first run makes plans and chooses algorithms; a recording could not.
+    recorded.ran = true;
+    return body();
+  }
+  if (recorded.graph == nullptr) {
+    ASSIGN_OR_RETURN(recorded.graph, CudaGraph::Capture(stream_, body));
+  }
+  return recorded.graph->Launch(stream_);
 }
 
 absl::Status CausalLm::ForwardLayers(const LayerContext& context) {
   const ModelWeights& weights = parameters_->weights();
-  RETURN_IF_ERROR(kernels::Forward(kernels::EmbeddingForward{.ids = input_ids_.Rows(0, tokens_),
+  if (!context.bounds.empty()) {
+    RETURN_IF_ERROR(kernels::Run(
+        kernels::SequenceBounds{
+            .cu_seqlens = upload_->cu_seqlens(room_.sequences + 1),
+            .q_heads = config_->heads,
+            .kv_heads = config_->kv_heads,
+            .head_dim = config_->head_dim,
+            .bounds = TensorView(bounds_.data, DType::kInt32, {4, room_.sequences + 1}, bounds_.device)},
+        context.stream));
+  }
+  RETURN_IF_ERROR(kernels::Run(
+      kernels::RotaryTable{
+          .positions = upload_->position_ids(tokens_), .inv_freq = inv_freq_, .cos_sin = cos_sin_.Rows(0, tokens_)},
+      context.stream));
+  RETURN_IF_ERROR(kernels::Forward(kernels::EmbeddingForward{.ids = upload_->input_ids(tokens_),
                                                              .weight = weights.embedding,
-                                                             .y = Activations(0).residual_in.Rows(0, tokens_)},
+                                                             .y = layer_activations_[0].residual_in.Rows(0, tokens_)},
                                    context.stream));
+  ConstTensorView previous;
   for (int64_t layer = 0; layer < config_->layers; ++layer) {
     const LayerWeights& layer_weights = weights.layers[static_cast<size_t>(layer)];
-    const LayerActivations& activations = Activations(layer);
-    const ConstTensorView previous = Activations(std::max<int64_t>(layer - 1, 0)).residual_mid;
-    RETURN_IF_ERROR(AttentionInputs(context, layer == 0, previous, layer_weights, activations, scratch_));
+    const LayerActivations& activations = layer_activations_[options_.backward ? static_cast<size_t>(layer) : 0];
+    RETURN_IF_ERROR(AttentionInputs(context, previous, layer_weights, activations, branch_));
     RETURN_IF_ERROR(SelfAttention(context, config_->windows[static_cast<size_t>(layer)], activations));
-    RETURN_IF_ERROR(AttentionOutputAndMlp(context, layer_weights, activations, scratch_));
+    RETURN_IF_ERROR(AttentionOutputAndGates(context, layer_weights, activations, branch_));
+    RETURN_IF_ERROR(DownProjection(context, layer_weights, activations, branch_));
+    previous = activations.residual_mid;
   }
-  return kernels::Forward(
-      kernels::RmsNormForward{.x = scratch_.branch.Rows(0, tokens_),
-                              .residual = Activations(config_->layers - 1).residual_mid.Rows(0, tokens_),
-                              .weight = weights.final_norm,
-                              .eps = config_->rms_norm_eps,
-                              .residual_out = final_residual_.Rows(0, tokens_),
-                              .y = hidden_.Rows(0, tokens_),
-                              .rstd = final_rstd_.Rows(0, tokens_)},
-      context.stream);
+  return kernels::Forward(kernels::RmsNormForward{.x = branch_.Rows(0, tokens_),
+                                                  .residual = previous.Rows(0, tokens_),
+                                                  .weight = weights.final_norm,
+                                                  .eps = config_->rms_norm_eps,
+                                                  .residual_out = final_residual_.Rows(0, tokens_),
+                                                  .y = hidden_.Rows(0, tokens_),
+                                                  .rstd = final_rstd_.Rows(0, tokens_)},
+                          context.stream);
 }
 
-// REQUIRES: gradients_.normed holds the gradient of hidden_.
+// REQUIRES: hidden_ holds the gradient of itself.
 absl::Status CausalLm::BackwardLayers(const LayerContext& context) {
   const ModelWeights& weights = parameters_->weights();
   const ModelWeights& weight_gradients = parameters_->gradient_weights();
   const TensorView dresidual = gradients_.residual.Rows(0, tokens_);
   RETURN_IF_ERROR(kernels::Fill(dresidual, 0.0f, context.stream));
-  RETURN_IF_ERROR(kernels::Backward(kernels::RmsNormBackward{.dy = gradients_.normed.Rows(0, tokens_),
+  RETURN_IF_ERROR(kernels::Backward(kernels::RmsNormBackward{.dy = hidden_.Rows(0, tokens_),
                                                              .r = final_residual_.Rows(0, tokens_),
                                                              .weight = weights.final_norm,
                                                              .rstd = final_rstd_.Rows(0, tokens_),
@@ -156,74 +268,110 @@ absl::Status CausalLm::BackwardLayers(const LayerContext& context) {
   for (int64_t layer = config_->layers - 1; layer >= 0; --layer) {
     const size_t index = static_cast<size_t>(layer);
     RETURN_IF_ERROR(LayerBackward(context, config_->windows[index], weights.layers[index],
-                                  weight_gradients.layers[index], Activations(layer), scratch_, gradients_));
+                                  weight_gradients.layers[index], layer_activations_[index], branch_, gradients_));
   }
   return kernels::Backward(
       kernels::EmbeddingBackward{
-          .ids = input_ids_.Rows(0, tokens_), .dy = dresidual, .dweight = weight_gradients.embedding},
+          .ids = upload_->input_ids(tokens_), .dy = dresidual, .dweight = weight_gradients.embedding},
       context.stream);
 }
 
-absl::StatusOr<LossSum> CausalLm::CollectLoss(const MicroBatch& batch) {
-  token_log_probs_.assign(batch.labels.size(), 0.0f);
-  RETURN_IF_ERROR(CopyTensor(log_prob_.Rows(0, tokens_), TensorView(token_log_probs_.data(), {tokens_})));
-  LossSum loss;
-  for (size_t slot = 0; slot < batch.labels.size(); ++slot) {
-    if (batch.labels[slot] == kIgnoreLabel) continue;
-    loss.sum -= static_cast<double>(token_log_probs_[slot]);
-    loss.weight += 1;
-  }
-  return loss;
+// Zeroes the gradients that the backward only ever adds to: all but the matrices, which products overwrite.
+absl::Status CausalLm::ClearOverwritten() {
+  const ParameterLayout& layout = parameters_->layout();
+  const TensorView gradients = parameters_->gradients();
+  RETURN_IF_ERROR(kernels::Fill(gradients.Rows(layout.decayed_size(), layout.size()), 0.0f, stream_));
+  // A tied embedding's gradient begins with the head's product; one of its own only receives rows.
+  if (config_->tie_word_embeddings) return absl::OkStatus();
+  const TensorView embedding = parameters_->gradient_weights().embedding;
+  return kernels::Fill(embedding, 0.0f, stream_);
 }
 
-absl::StatusOr<LossSum> CausalLm::Forward(const MicroBatch& batch) {
+absl::Status CausalLm::AddLoss() { return kernels::AddSum(log_prob_.Rows(0, tokens_), -1.0, loss_sum_, stream_); }
+
+absl::Status CausalLm::ResetLoss() { return kernels::Fill(loss_sum_, 0.0f, stream_); }
+
+absl::StatusOr<double> CausalLm::ReadLoss() const {
+  double sum = 0;
+  RETURN_IF_ERROR(CopyTensor(loss_sum_, TensorView(&sum, {1})));
+  return sum;
+}
+
+absl::StatusOr<std::vector<float>> CausalLm::TokenLogProbs() const {
+  std::vector<float> log_probs(static_cast<size_t>(slots_), 0.0f);
+  RETURN_IF_ERROR(CopyTensor(log_prob_.Rows(0, tokens_), TensorView(log_probs.data(), {tokens_})));
+  return log_probs;
+}
+
+absl::Status CausalLm::Forward(const MicroBatch& batch) {
   RETURN_IF_ERROR(Upload(batch));
-  const LayerContext context = Context(batch);
-  if (tokens_ == 0) return CollectLoss(batch);
-  RETURN_IF_ERROR(ForwardLayers(context));
-  RETURN_IF_ERROR(kernels::Forward(kernels::CrossEntropyForward{.hidden = hidden_.Rows(0, tokens_),
-                                                                .weight = parameters_->weights().head,
-                                                                .labels = labels_.Rows(0, tokens_),
-                                                                .log_prob = log_prob_.Rows(0, tokens_)},
-                                   context.stream));
-  return CollectLoss(batch);
+  if (tokens_ == 0) return absl::OkStatus();
+  const LayerContext context = Context(batch, GradientMode::kAccumulate);
+  RETURN_IF_ERROR(RunRecorded(kForwardSegment, [&] { return ForwardLayers(context); }));
+  RETURN_IF_ERROR(kernels::Forward(
+      kernels::CrossEntropyForward{.in = {.hidden = hidden_.Rows(0, tokens_),
+                                          .weight = parameters_->weights().head,
+                                          .labels = upload_->labels(tokens_),
+                                          .scored = upload_->scored(upload_->scored_slots()),
+                                          .logits_bytes = LogitsBytes(options_, parameters_->device())},
+                                   .log_prob = log_prob_.Rows(0, tokens_)},
+      stream_));
+  return AddLoss();
 }
 
-absl::StatusOr<LossSum> CausalLm::ForwardBackward(const MicroBatch& batch, double loss_scale) {
+absl::Status CausalLm::ForwardBackward(const MicroBatch& batch, double loss_scale, GradientMode mode) {
   if (!options_.backward) return absl::FailedPreconditionError("the model was created without a backward");
   RETURN_IF_ERROR(Upload(batch));
-  const LayerContext context = Context(batch);
-  if (tokens_ == 0) return CollectLoss(batch);
-  RETURN_IF_ERROR(ForwardLayers(context));
-  RETURN_IF_ERROR(kernels::Fill(loss_gradient_.Rows(0, tokens_), static_cast<float>(loss_scale), context.stream));
-  RETURN_IF_ERROR(
-      kernels::ForwardBackward(kernels::CrossEntropyForwardBackward{.d_loss = loss_gradient_.Rows(0, tokens_),
-                                                                    .hidden = hidden_.Rows(0, tokens_),
-                                                                    .weight = parameters_->weights().head,
-                                                                    .labels = labels_.Rows(0, tokens_),
-                                                                    .log_prob = log_prob_.Rows(0, tokens_),
-                                                                    .dhidden = gradients_.normed.Rows(0, tokens_),
-                                                                    .dweight = parameters_->gradient_weights().head},
-                               context.stream));
-  RETURN_IF_ERROR(BackwardLayers(context));
-  return CollectLoss(batch);
+  const bool overwrites = mode == GradientMode::kOverwrite;
+  if (tokens_ == 0) {
+    return overwrites ? kernels::Fill(parameters_->gradients(), 0.0f, stream_) : absl::OkStatus();
+  }
+  const LayerContext context = Context(batch, mode);
+  if (overwrites) RETURN_IF_ERROR(ClearOverwritten());
+  RETURN_IF_ERROR(RunRecorded(kForwardSegment, [&] { return ForwardLayers(context); }));
+  // By itself: its work depends on how many slots are scored.
+  RETURN_IF_ERROR(kernels::Fill(loss_gradient_.Rows(0, tokens_), static_cast<float>(loss_scale), stream_));
+  const TensorView hidden = hidden_.Rows(0, tokens_);
+  RETURN_IF_ERROR(kernels::ForwardBackward(
+      kernels::CrossEntropyForwardBackward{.in = {.hidden = hidden,
+                                                  .weight = parameters_->weights().head,
+                                                  .labels = upload_->labels(tokens_),
+                                                  .scored = upload_->scored(upload_->scored_slots()),
+                                                  .logits_bytes = LogitsBytes(options_, parameters_->device())},
+                                           .d_loss = loss_gradient_.Rows(0, tokens_),
+                                           .log_prob = log_prob_.Rows(0, tokens_),
+                                           .dhidden = hidden,
+                                           .dweight = parameters_->gradient_weights().head,
+                                           .accumulate_dweight = !overwrites},
+      stream_));
+  RETURN_IF_ERROR(AddLoss());
+  return RunRecorded(overwrites ? kBackwardOverwrites : kBackwardAccumulates, [&] { return BackwardLayers(context); });
 }
 
 absl::StatusOr<std::vector<float>> CausalLm::Logits(const MicroBatch& batch) {
   RETURN_IF_ERROR(Upload(batch));
-  const LayerContext context = Context(batch);
-  if (tokens_ == 0) return std::vector<float>();
-  RETURN_IF_ERROR(ForwardLayers(context));
-  const int64_t rows = batch.used_slots();
-  const kernels::Shape shape = {rows, config_->vocab_size};
-  ASSIGN_OR_RETURN(const DeviceMemory logits, DeviceMemory::Allocate(shape.elements() * 4, parameters_->device()));
-  const TensorView view = logits.View(0, DType::kFloat32, shape);
-  RETURN_IF_ERROR(kernels::Run(
-      kernels::MatMul{.a = hidden_.Rows(0, rows), .b = parameters_->weights().head, .transpose_b = true, .c = view},
-      context.stream));
-  std::vector<float> host(static_cast<size_t>(shape.elements()));
-  RETURN_IF_ERROR(CopyTensor(view, TensorView(host.data(), shape)));
-  return host;
+  const int64_t used = batch.used_slots();
+  std::vector<float> logits(static_cast<size_t>(used * config_->vocab_size));
+  if (used == 0) return logits;
+  const LayerContext context = Context(batch, GradientMode::kAccumulate);
+  RETURN_IF_ERROR(RunRecorded(kForwardSegment, [&] { return ForwardLayers(context); }));
+  // Some rows at a time: the logits of all would not fit beside a large model.
+  constexpr int64_t kRows = 256;
+  const int64_t rows_at_once = std::min(kRows, used);
+  ASSIGN_OR_RETURN(const DeviceMemory memory,
+                   DeviceMemory::Allocate(rows_at_once * config_->vocab_size * static_cast<int64_t>(sizeof(float)),
+                                          parameters_->device()));
+  for (int64_t begin = 0; begin < used; begin += rows_at_once) {
+    const int64_t end = std::min(begin + rows_at_once, used);
+    const TensorView piece = memory.View(0, DType::kFloat32, {end - begin, config_->vocab_size});
+    RETURN_IF_ERROR(kernels::Run(
+        kernels::MatMul{
+            .a = hidden_.Rows(begin, end), .b = parameters_->weights().head, .transpose_b = true, .c = piece},
+        stream_));
+    RETURN_IF_ERROR(
+        CopyTensor(piece, TensorView(logits.data() + begin * config_->vocab_size, {end - begin, config_->vocab_size})));
+  }
+  return logits;
 }
 
 }  // namespace sluice::engine

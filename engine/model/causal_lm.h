@@ -1,27 +1,35 @@
 // A decoder-only language model over packed micro-batches: loss, gradients, logits.
 //
 //   ASSIGN_OR_RETURN(auto model, CausalLm::Create(parameters.get(), {.token_slots = 1024, .backward = true}));
-//   RETURN_IF_ERROR(parameters->ZeroGradients());
+//   RETURN_IF_ERROR(model->ResetLoss());
 //   for (const MicroBatch& batch : step) {
-//     ASSIGN_OR_RETURN(const LossSum loss, model->ForwardBackward(batch, 1.0 / tokens_of_the_step));
+//     RETURN_IF_ERROR(model->ForwardBackward(batch, 1.0 / tokens_of_the_step, first ? kOverwrite : kAccumulate));
 //   }
+//   ASSIGN_OR_RETURN(const double loss_sum, model->ReadLoss());
 //
 // Forward and backward are written out over buffers that are allocated once, for `token_slots` token rows; there is no
-// graph. The same code runs on the CPU and on CUDA. On CUDA every call computes all token slots, so that shapes never
-// change; on the CPU the unused tail is left out, because it costs and changes nothing.
+// graph of operations. The same code runs on the CPU and on CUDA. On CUDA every call computes all token slots, so that
+// shapes never change: the forward and the backward of the layers are each recorded as a CUDA graph at their second use
+// and launched as one from then on, calls only issue work, and nothing waits for the device but ReadLoss,
+// TokenLogProbs and Logits. On the CPU the unused tail is left out, because it costs and changes nothing.
 // Not thread-safe: one engine thread owns it.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <set>
+#include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/data/micro_batch.h"
-#include "engine/loss/loss_sum.h"
+#include "engine/device/cuda_graph.h"
+#include "engine/device/device_memory.h"
+#include "engine/model/batch_upload.h"
 #include "engine/model/decoder_layer.h"
-#include "engine/model/device_memory.h"
 #include "engine/model/parameters.h"
 
 namespace sluice::engine {
@@ -29,63 +37,101 @@ namespace sluice::engine {
 struct CausalLmOptions {
   int64_t token_slots = 0;  // T: the largest (on CUDA: the only) number of slots of a micro-batch
   bool backward = true;     // false: no buffers for the backward; activations of one layer only
+  Recompute recompute = Recompute::kSelective;
+  bool deterministic = false;  // of attention's backward on CUDA; everything else always is
+  bool cuda_graphs = true;     // false: every kernel is launched by itself
+  // Bound of the logits held at once on CUDA; at least one row is.
+  int64_t logits_bytes = int64_t{1000} << 20;
 };
+
+// The batches that one set of attention plans and recorded graphs serves.
+struct AttentionRoom {
+  int64_t sequences = 0;  // at most so many
+  int64_t longest = 0;    // of at most so many tokens
+  friend auto operator<=>(const AttentionRoom&, const AttentionRoom&) = default;
+};
+
+enum class GradientMode : uint8_t { kOverwrite, kAccumulate };
 
 class CausalLm {
  public:
   // `parameters` is borrowed and must outlive the model; with options.backward it must have gradients.
-  // ResourceExhausted where the device has no memory for the activations.
+  // ResourceExhausted where the device has no memory for activations or workspace.
   static absl::StatusOr<std::unique_ptr<CausalLm>> Create(const Parameters* parameters, const CausalLmOptions& options);
 
   CausalLm(const CausalLm&) = delete;
   CausalLm& operator=(const CausalLm&) = delete;
 
-  // Loss only.
-  // InvalidArgument for all three: more slots than token_slots, arrays of unequal length, a token id or label that is
+  // Adds -log p(label) of the scored slots to the loss.
+  // InvalidArgument for both: more slots than token_slots, arrays of unequal length, a token id or label that is
   // not in the vocabulary (naming its slot), a label in the tail, cu_seqlens that do not ascend from 0 to at most T.
-  absl::StatusOr<LossSum> Forward(const MicroBatch& batch);
+  absl::Status Forward(const MicroBatch& batch);
 
-  // Loss, and the gradient of loss_scale * sum: added to the parameters' gradients.
-  absl::StatusOr<LossSum> ForwardBackward(const MicroBatch& batch, double loss_scale);
+  // The same, and the gradient of loss_scale * sum: into the parameters' gradients, as `mode` says.
+  absl::Status ForwardBackward(const MicroBatch& batch, double loss_scale, GradientMode mode);
 
-  // log p(label) of each slot in the last Forward or ForwardBackward [T of that batch]; 0 where there is no label.
-  const std::vector<float>& token_log_probs() const { return token_log_probs_; }
+  // The sum of -log p(label), in nats, over all batches since ResetLoss; [1] fp64 on the device.
+  absl::Status ResetLoss();
+  kernels::TensorView loss_sum() const { return loss_sum_; }
+  absl::StatusOr<double> ReadLoss() const;
+
+  // log p(label) of each slot of the last batch [its T]; 0 where there is no label.
+  absl::StatusOr<std::vector<float>> TokenLogProbs() const;
 
   // Logits of every used slot, row-major [used_slots, vocab_size]. For tests and small evaluations.
   absl::StatusOr<std::vector<float>> Logits(const MicroBatch& batch);
 
-  // Bytes of all buffers this object holds; the kernels' own scratch is not in it.
-  int64_t peak_bytes() const { return memory_.bytes(); }
+  // Bytes of all buffers this object holds; the device's workspace (engine_stream.h) is not in it.
+  int64_t bytes() const { return memory_.bytes() + BatchUpload::DeviceBytes(options_.token_slots); }
+
+  // bytes() of a model that is not made yet.
+  static int64_t BytesFor(const ModelConfig& config, kernels::DType dtype, const CausalLmOptions& options);
 
  private:
-  CausalLm(const Parameters* parameters, const CausalLmOptions& options);
-  void Carve(Carver& carver);
+  struct Recorded {
+    bool ran = false;
+    std::unique_ptr<CudaGraph> graph;
+  };
+
+  CausalLm(const Parameters* parameters, const ModelConfig* config, const CausalLmOptions& options);
+  void Carve(const ModelConfig& config, kernels::DType dtype, Carver& carver);
+  absl::Status Reserve(const AttentionRoom& room);
   absl::Status Upload(const MicroBatch& batch);
-  LayerContext Context(const MicroBatch& batch) const;
-  const LayerActivations& Activations(int64_t layer) const;
+  LayerContext Context(const MicroBatch& batch, GradientMode mode) const;
+  kernels::ConstTensorView Bounds() const;
+  // Runs `body`, or what was recorded of it.
+  absl::Status RunRecorded(int segment, absl::FunctionRef<absl::Status()> body);
   absl::Status ForwardLayers(const LayerContext& context);
   absl::Status BackwardLayers(const LayerContext& context);
-  absl::StatusOr<LossSum> CollectLoss(const MicroBatch& batch);
+  absl::Status ClearOverwritten();
+  absl::Status AddLoss();
 
   const Parameters* parameters_;
   const ModelConfig* config_;
   CausalLmOptions options_;
+  kernels::Stream stream_;
+  bool recordable_ = false;
   DeviceMemory memory_;
-  int64_t tokens_ = 0;  // rows in use by the batch being computed
+  std::unique_ptr<BatchUpload> upload_;
+  int64_t slots_ = 0;   // T of the last batch
+  int64_t tokens_ = 0;  // rows in use by it
+  AttentionRoom room_;  // of the last batch
+  std::set<AttentionRoom> reserved_;
+  std::map<std::pair<AttentionRoom, int>, Recorded> recorded_;  // by room and segment
 
-  kernels::TensorView input_ids_;                    // [T] int32
-  kernels::TensorView position_ids_;                 // [T] int32
-  kernels::TensorView labels_;                       // [T] int32
   kernels::TensorView inv_freq_;                     // [D / 2] fp32
+  kernels::TensorView cos_sin_;                      // [T, D] fp32
+  kernels::TensorView bounds_;                       // [4 * (T + 1)] int32, CUDA only
+  LayerActivations shared_;                          // of all layers
   std::vector<LayerActivations> layer_activations_;  // one per layer, or one for all without backward
-  LayerScratch scratch_;
+  kernels::TensorView branch_;                       // [T, H]
   LayerGradients gradients_;
   kernels::TensorView final_residual_;  // [T, H]
   kernels::TensorView final_rstd_;      // [T] fp32
-  kernels::TensorView hidden_;          // [T, H] after the final norm
+  kernels::TensorView hidden_;          // [T, H] after the final norm; then its gradient
   kernels::TensorView loss_gradient_;   // [T] fp32
   kernels::TensorView log_prob_;        // [T] fp32
-  std::vector<float> token_log_probs_;
+  kernels::TensorView loss_sum_;        // [1] fp64
 };
 
 }  // namespace sluice::engine

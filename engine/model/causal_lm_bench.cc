@@ -8,6 +8,7 @@
 #include "engine/model/causal_lm.h"
 #include "engine/model/inference_session.h"
 #include "engine/model/testing/golden_model.h"
+#include "engine/model/testing/run_batch.h"
 
 namespace sluice::engine {
 namespace {
@@ -45,9 +46,9 @@ void BM_ForwardBackward(benchmark::State& state) {
   const auto parameters = ValueOrDie(Parameters::CreateRandom(config, {.dtype = dtype}, 1));
   const auto model = ValueOrDie(CausalLm::Create(parameters.get(), {.token_slots = state.range(0)}));
   const MicroBatch batch = FullBatch(state.range(0));
-  for (auto _ : state) benchmark::DoNotOptimize(ValueOrDie(model->ForwardBackward(batch, 1e-3)));
+  for (auto _ : state) benchmark::DoNotOptimize(ValueOrDie(testing::ForwardBackwardLoss(*model, batch, 1e-3)));
   state.SetItemsProcessed(state.iterations() * state.range(0));
-  state.counters["activation_MiB"] = static_cast<double>(model->peak_bytes()) / (1 << 20);
+  state.counters["activation_MiB"] = static_cast<double>(model->bytes()) / (1 << 20);
 }
 BENCHMARK(BM_ForwardBackward)
     ->ArgNames({"tokens", "bf16"})

@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "common/testing/status_matchers.h"
+#include "engine/device/engine_stream.h"
 #include "engine/model/testing/golden_model.h"
+#include "engine/model/testing/run_batch.h"
+#include "kernels/flat/flat.h"
 
 namespace sluice::engine {
 namespace {
@@ -33,21 +37,37 @@ class CausalLmTest : public ::testing::TestWithParam<std::string> {
     return {begin, begin + parameters.gradients().elements()};
   }
 
+  static void ClearGaps(Parameters& parameters) {
+    float* gradients = parameters.gradients().as<float>();
+    int64_t end = 0;
+    for (const ParameterSpec& spec : parameters.layout().parameters()) {
+      std::fill(gradients + end, gradients + spec.offset, 0.0f);
+      end = spec.offset + spec.shape.elements();
+    }
+    std::fill(gradients + end, gradients + parameters.layout().size(), 0.0f);
+  }
+
   // Gradients and loss of batches that accumulate.
   struct Result {
-    LossSum loss;
+    double loss = 0;
     std::vector<float> gradients;
   };
-  Result Run(Parameters& parameters, const std::vector<MicroBatch>& batches) {
-    auto model = CausalLm::Create(&parameters, {.token_slots = 64});
+  Result Run(Parameters& parameters, const std::vector<MicroBatch>& batches,
+             Recompute recompute = Recompute::kSelective) {
+    auto model = CausalLm::Create(&parameters, {.token_slots = 64, .recompute = recompute});
     EXPECT_OK(model);
-    EXPECT_OK(parameters.ZeroGradients());
+    // What the first batch overwrites must not show.
+    EXPECT_OK(kernels::Fill(parameters.gradients(), 7.0f, EngineStream(parameters.device())));
     Result result;
+    GradientMode mode = GradientMode::kOverwrite;
     for (const MicroBatch& batch : batches) {
-      const auto loss = (*model)->ForwardBackward(batch, 0.125);
+      const auto loss = testing::ForwardBackwardLoss(**model, batch, 0.125, mode);
       EXPECT_OK(loss);
       result.loss += *loss;
+      mode = GradientMode::kAccumulate;
     }
+    // Gaps between parameters belong to none.
+    ClearGaps(parameters);
     result.gradients = Gradients(parameters);
     return result;
   }
@@ -63,9 +83,7 @@ TEST_P(CausalLmTest, PackingAndSplittingChangeNothing) {
       *parameters_, {testing::OneSequence(batch, 0), testing::OneSequence(batch, 1), testing::OneSequence(batch, 2)});
   const Result reversed = Run(
       *parameters_, {testing::OneSequence(batch, 2), testing::OneSequence(batch, 1), testing::OneSequence(batch, 0)});
-  EXPECT_EQ(packed.loss.weight, static_cast<double>(batch.scored_tokens()));
-  EXPECT_EQ(separate.loss.weight, packed.loss.weight);
-  EXPECT_NEAR(separate.loss.sum, packed.loss.sum, 1e-5 * packed.loss.sum);
+  EXPECT_NEAR(separate.loss, packed.loss, 1e-5 * packed.loss);
   EXPECT_EQ(testing::Difference(separate.gradients, packed.gradients, 1e-5, 1e-6), "");
   EXPECT_EQ(testing::Difference(reversed.gradients, packed.gradients, 1e-5, 1e-6), "");
 }
@@ -78,7 +96,7 @@ TEST_P(CausalLmTest, TailHasNoInfluence) {
   longer.labels.resize(60, kIgnoreLabel);
   const Result want = Run(*parameters_, {batch});
   const Result got = Run(*parameters_, {longer});
-  EXPECT_EQ(got.loss.sum, want.loss.sum);
+  EXPECT_EQ(got.loss, want.loss);
   EXPECT_EQ(got.gradients, want.gradients);
 }
 
@@ -86,20 +104,21 @@ TEST_P(CausalLmTest, ForwardAloneGivesTheSameLossAndLogProbs) {
   ASSERT_OK_AND_ASSIGN(const auto trainer, CausalLm::Create(parameters_.get(), {.token_slots = 64}));
   ASSERT_OK_AND_ASSIGN(const auto evaluator,
                        CausalLm::Create(parameters_.get(), {.token_slots = 64, .backward = false}));
-  EXPECT_LT(evaluator->peak_bytes(), trainer->peak_bytes());
-  ASSERT_OK(parameters_->ZeroGradients());
-  ASSERT_OK_AND_ASSIGN(const LossSum trained, trainer->ForwardBackward(golden_->batch, 1.0));
+  EXPECT_LT(evaluator->bytes(), trainer->bytes());
+  ASSERT_OK_AND_ASSIGN(const double trained, testing::ForwardBackwardLoss(*trainer, golden_->batch, 1.0));
   const std::vector<float> gradients = Gradients(*parameters_);
-  ASSERT_OK_AND_ASSIGN(const LossSum evaluated, evaluator->Forward(golden_->batch));
-  EXPECT_NEAR(evaluated.sum, trained.sum, 1e-6 * trained.sum);
-  EXPECT_EQ(testing::Difference(evaluator->token_log_probs(), trainer->token_log_probs(), 1e-6, 1e-6), "");
+  ASSERT_OK_AND_ASSIGN(const double evaluated, testing::ForwardLoss(*evaluator, golden_->batch));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> log_probs, evaluator->TokenLogProbs());
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> trained_log_probs, trainer->TokenLogProbs());
+  EXPECT_NEAR(evaluated, trained, 1e-6 * trained);
+  EXPECT_EQ(testing::Difference(log_probs, trained_log_probs, 1e-6, 1e-6), "");
   EXPECT_EQ(Gradients(*parameters_), gradients);
 
   ASSERT_OK_AND_ASSIGN(const std::vector<float> logits, evaluator->Logits(golden_->batch));
   const int64_t vocab = golden_->config.vocab_size;
   for (int64_t slot = 0; slot < golden_->batch.used_slots(); ++slot) {
     const int32_t label = golden_->batch.labels[static_cast<size_t>(slot)];
-    const float log_prob = evaluator->token_log_probs()[static_cast<size_t>(slot)];
+    const float log_prob = log_probs[static_cast<size_t>(slot)];
     if (label == kIgnoreLabel) {
       EXPECT_EQ(log_prob, 0.0f);
       continue;
@@ -115,7 +134,7 @@ TEST_P(CausalLmTest, BFloat16FollowsFloat32) {
   const Result want = Run(*parameters_, {golden_->batch});
   const std::unique_ptr<Parameters> narrow = Load(kernels::DType::kBFloat16);
   const Result got = Run(*narrow, {golden_->batch});
-  EXPECT_NEAR(got.loss.sum, want.loss.sum, 0.02 * want.loss.sum);
+  EXPECT_NEAR(got.loss, want.loss, 0.02 * want.loss);
   // 8 bits of mantissa through two layers with large random weights: the direction is what can be asked for.
   double dot = 0, got_squares = 0, want_squares = 0;
   for (size_t i = 0; i < want.gradients.size(); ++i) {
@@ -130,7 +149,7 @@ TEST_P(CausalLmTest, BFloat16FollowsFloat32) {
 TEST_P(CausalLmTest, RunsAreBitEqual) {
   const Result first = Run(*parameters_, {golden_->batch});
   const Result second = Run(*parameters_, {golden_->batch});
-  EXPECT_EQ(first.loss.sum, second.loss.sum);
+  EXPECT_EQ(first.loss, second.loss);
   EXPECT_EQ(first.gradients, second.gradients);
 }
 
@@ -139,7 +158,7 @@ TEST_P(CausalLmTest, BadBatchesAreNamed) {
   const auto error = [&](const std::function<void(MicroBatch&)>& spoil) {
     MicroBatch batch = golden_->batch;
     spoil(batch);
-    return model->Forward(batch).status();
+    return model->Forward(batch);
   };
   EXPECT_THAT(error([](MicroBatch& b) { b.input_ids[3] = 64; }),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("token id 64 in slot 3")));
@@ -157,10 +176,31 @@ TEST_P(CausalLmTest, BadBatchesAreNamed) {
 
 TEST_P(CausalLmTest, EmptyBatchIsNoLoss) {
   ASSERT_OK_AND_ASSIGN(const auto model, CausalLm::Create(parameters_.get(), {.token_slots = 24}));
-  ASSERT_OK(parameters_->ZeroGradients());
-  ASSERT_OK_AND_ASSIGN(const LossSum loss, model->ForwardBackward(testing::Pack({}, {}, 24), 1.0));
-  EXPECT_EQ(loss.sum, 0.0);
-  EXPECT_EQ(loss.weight, 0.0);
+  ASSERT_OK(kernels::Fill(parameters_->gradients(), 7.0f, EngineStream(parameters_->device())));
+  ASSERT_OK_AND_ASSIGN(const double loss, testing::ForwardBackwardLoss(*model, testing::Pack({}, {}, 24), 1.0));
+  EXPECT_EQ(loss, 0.0);
+  EXPECT_EQ(Gradients(*parameters_), std::vector<float>(static_cast<size_t>(parameters_->layout().size()), 0.0f));
+}
+
+TEST_P(CausalLmTest, RecomputingChangesNoBit) {
+  const MicroBatch& batch = golden_->batch;
+  const Result want = Run(*parameters_, {batch, batch}, Recompute::kNone);
+  for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+    const Result got = Run(*parameters_, {batch, batch}, recompute);
+    EXPECT_EQ(got.loss, want.loss);
+    EXPECT_EQ(got.gradients, want.gradients);
+  }
+  const auto bytes = [&](Recompute recompute) {
+    return CausalLm::BytesFor(golden_->config, kernels::DType::kFloat32, {.token_slots = 64, .recompute = recompute});
+  };
+  EXPECT_GT(bytes(Recompute::kNone), bytes(Recompute::kSelective));
+  EXPECT_GT(bytes(Recompute::kSelective), bytes(Recompute::kFull));
+}
+
+TEST_P(CausalLmTest, SizeIsKnownBeforeTheModelIsMade) {
+  const CausalLmOptions options = {.token_slots = 40};
+  ASSERT_OK_AND_ASSIGN(const auto model, CausalLm::Create(parameters_.get(), options));
+  EXPECT_EQ(model->bytes(), CausalLm::BytesFor(parameters_->config(), parameters_->dtype(), options));
 }
 
 INSTANTIATE_TEST_SUITE_P(Architectures, CausalLmTest, ::testing::ValuesIn(testing::GoldenModelNames()),

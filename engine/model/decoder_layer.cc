@@ -5,7 +5,6 @@
 #include "common/status_macros.h"
 #include "engine/model/linear.h"
 #include "kernels/attention/attention.h"
-#include "kernels/flat/flat.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rope/rope.h"
 #include "kernels/swiglu/swiglu.h"
@@ -20,186 +19,189 @@ using kernels::TensorView;
 // The first T rows; an absent buffer stays absent.
 TensorView Used(TensorView buffer, int64_t tokens) { return buffer.empty() ? buffer : buffer.Rows(0, tokens); }
 
+// The first elements of a vector under another shape; an absent buffer stays absent.
 TensorView UsedVector(TensorView buffer, kernels::Shape shape) {
-  return TensorView(buffer.data, buffer.dtype, shape, buffer.device);
-}
-
-// Columns begin.. of [T, columns] as [T, heads, D].
-TensorView Heads(TensorView matrix, int64_t begin, int64_t heads, int64_t head_dim) {
-  return matrix.Columns(begin, begin + heads * head_dim).Reshaped({matrix.dim(0), heads, head_dim});
-}
-
-float AttentionScale(const ModelConfig& config) {
-  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)));
+  return buffer.empty() ? buffer : TensorView(buffer.data, buffer.dtype, shape, buffer.device);
 }
 
 TensorView LogSumExp(const LayerContext& context, const LayerActivations& activations) {
   return UsedVector(activations.logsumexp, {context.config->heads, context.tokens});
 }
 
-// norm1 or norm2 without the add, to have its output again in the backward.
-absl::Status Renormalise(const LayerContext& context, TensorView residual, TensorView weight, TensorView rstd,
-                         TensorView normed) {
-  return kernels::Forward(kernels::RmsNormForward{.x = Used(residual, context.tokens),
-                                                  .weight = weight,
-                                                  .eps = context.config->rms_norm_eps,
-                                                  .y = Used(normed, context.tokens),
-                                                  .rstd = Used(rstd, context.tokens)},
-                          context.stream);
+TensorView QueryRstd(const LayerContext& context, const LayerActivations& activations) {
+  return UsedVector(activations.q_rstd, {context.tokens, context.config->heads});
+}
+
+TensorView KeyRstd(const LayerContext& context, const LayerActivations& activations) {
+  return UsedVector(activations.k_rstd, {context.tokens, context.config->kv_heads});
+}
+
+// The buffers of a layer in one list: what each is, and whether a layer of its own has it.
+LayerActivations CarveBuffers(const ModelConfig& config, DType dtype, int64_t token_slots, Carver& carver,
+                              bool (*takes)(Recompute, bool qk_norm, TensorView LayerActivations::*), Recompute mode,
+                              const LayerActivations& others) {
+  LayerActivations a = others;
+  const auto take = [&](TensorView LayerActivations::*buffer, DType type, kernels::Shape shape) {
+    if (takes(mode, config.qk_norm, buffer)) a.*buffer = carver.Take(type, shape);
+  };
+  const int64_t t = token_slots, hidden = config.hidden_size, intermediate = config.intermediate_size;
+  using A = LayerActivations;
+  take(&A::residual_in, dtype, {t, hidden});
+  take(&A::rstd_in, DType::kFloat32, {t});
+  take(&A::normed_in, dtype, {t, hidden});
+  take(&A::qkv, dtype, {t, config.qkv_size()});
+  take(&A::q, dtype, {t, config.query_size()});
+  take(&A::k, dtype, {t, config.kv_size()});
+  take(&A::v, dtype, {t, config.kv_size()});
+  if (config.qk_norm) {
+    take(&A::q_rstd, DType::kFloat32, {t * config.heads});
+    take(&A::k_rstd, DType::kFloat32, {t * config.kv_heads});
+  }
+  take(&A::attention, dtype, {t, config.query_size()});
+  take(&A::logsumexp, DType::kFloat32, {t * config.heads});
+  take(&A::residual_mid, dtype, {t, hidden});
+  take(&A::rstd_mid, DType::kFloat32, {t});
+  take(&A::normed_mid, dtype, {t, hidden});
+  take(&A::gate_up, dtype, {t, 2 * intermediate});
+  take(&A::swiglu, dtype, {t, intermediate});
+  return a;
+}
+
+// Whether each layer has a buffer of its own, under `mode`.
+bool IsKept(Recompute mode, bool qk_norm, TensorView LayerActivations::*buffer) {
+  using A = LayerActivations;
+  if (mode == Recompute::kFull) return buffer == &A::residual_in;
+  if (buffer == &A::qkv) return qk_norm;  // the norms' backward reads it; else it only leads to q, k and v
+  if (mode == Recompute::kNone) return true;
+  return buffer != &A::normed_in && buffer != &A::normed_mid && buffer != &A::swiglu;
+}
+
+bool IsShared(Recompute mode, bool qk_norm, TensorView LayerActivations::*buffer) {
+  return !IsKept(mode, qk_norm, buffer);
 }
 
 absl::Status NormBackward(const LayerContext& context, TensorView residual, TensorView weight, TensorView rstd,
-                          TensorView weight_gradient, const LayerGradients& gradients) {
-  return kernels::Backward(kernels::RmsNormBackward{.dy = Used(gradients.normed, context.tokens),
-                                                    .r = Used(residual, context.tokens),
-                                                    .weight = weight,
-                                                    .rstd = Used(rstd, context.tokens),
-                                                    .dr = Used(gradients.residual, context.tokens),
-                                                    .dweight = weight_gradient},
-                           context.stream);
-}
-
-// The norm of every query or key head (Qwen3): `raw` [T, heads, D] to `out`.
-absl::Status HeadNorm(const LayerContext& context, TensorView raw, TensorView weight, TensorView rstd, TensorView out) {
-  return kernels::Forward(kernels::RmsNormForward{.x = raw,
-                                                  .weight = weight,
-                                                  .eps = context.config->rms_norm_eps,
-                                                  .y = out,
-                                                  .rstd = UsedVector(rstd, {raw.dim(0), raw.dim(1)})},
-                          context.stream);
-}
-
-absl::Status HeadNormBackward(const LayerContext& context, TensorView dout, TensorView raw, TensorView weight,
-                              TensorView rstd, TensorView draw, TensorView dweight) {
-  return kernels::Backward(kernels::RmsNormBackward{.dy = dout,
-                                                    .r = raw,
-                                                    .weight = weight,
-                                                    .rstd = UsedVector(rstd, {raw.dim(0), raw.dim(1)}),
-                                                    .dr = draw,
-                                                    .dweight = dweight},
-                           context.stream);
+                          TensorView normed, TensorView weight_gradient, const LayerGradients& gradients) {
+  const int64_t tokens = context.tokens;
+  return kernels::Backward(
+      kernels::RmsNormBackward{
+          .dy = Used(gradients.normed, tokens),
+          .r = Used(residual, tokens),
+          .weight = weight,
+          .rstd = Used(rstd, tokens),
+          .dr = Used(gradients.residual, tokens),
+          .dweight = weight_gradient,
+          .y = context.recompute == Recompute::kSelective ? Used(normed, tokens) : TensorView::Empty()},
+      context.stream);
 }
 
 absl::Status MlpBackward(const LayerContext& context, const LayerWeights& weights, const LayerWeights& weight_gradients,
-                         const LayerActivations& activations, const LayerScratch& scratch,
-                         const LayerGradients& gradients) {
+                         const LayerActivations& activations, const LayerGradients& gradients) {
   const int64_t tokens = context.tokens;
+  const TensorView dresidual = Used(gradients.residual, tokens);
   const TensorView gate_up = Used(activations.gate_up, tokens);
-  const TensorView swiglu = Used(scratch.swiglu, tokens);
+  const TensorView swiglu = Used(activations.swiglu, tokens);
   const TensorView dswiglu = Used(gradients.swiglu, tokens);
-  RETURN_IF_ERROR(kernels::Forward(kernels::SwigluForward{.gate_up = gate_up, .y = swiglu}, context.stream));
-  RETURN_IF_ERROR(Run(LinearBackward{.dy = Used(gradients.residual, tokens),
-                                     .x = swiglu,
-                                     .weight = weights.down,
-                                     .dx = dswiglu,
-                                     .dweight = weight_gradients.down,
-                                     .dbias = weight_gradients.down_bias},
+  RETURN_IF_ERROR(LinearInputGradient(dresidual, weights.down, dswiglu, context.stream));
+  RETURN_IF_ERROR(kernels::Backward(
+      kernels::SwigluBackward{.dy = dswiglu,
+                              .gate_up = gate_up,
+                              .dgate_up = gate_up,
+                              .y = context.recompute == Recompute::kSelective ? swiglu : TensorView::Empty()},
+      context.stream));
+  RETURN_IF_ERROR(Run(LinearWeightGradient{.dy = dresidual,
+                                           .x = swiglu,
+                                           .dweight = weight_gradients.down,
+                                           .dbias = weight_gradients.down_bias,
+                                           .accumulate = context.accumulate},
                       context.stream));
-  RETURN_IF_ERROR(kernels::Backward(kernels::SwigluBackward{.dy = dswiglu, .gate_up = gate_up, .dgate_up = gate_up},
-                                    context.stream));
-  RETURN_IF_ERROR(Renormalise(context, activations.residual_mid, weights.post_attention_norm, activations.rstd_mid,
-                              scratch.normed));
-  RETURN_IF_ERROR(Run(LinearBackward{.dy = gate_up,
-                                     .x = Used(scratch.normed, tokens),
-                                     .weight = weights.gate_up,
-                                     .dx = Used(gradients.normed, tokens),
-                                     .dweight = weight_gradients.gate_up,
-                                     .dbias = weight_gradients.gate_up_bias},
-                      context.stream));
-  return NormBackward(context, activations.residual_mid, weights.post_attention_norm, activations.rstd_mid,
-                      weight_gradients.post_attention_norm, gradients);
+  RETURN_IF_ERROR(LinearInputGradient(gate_up, weights.gate_up, Used(gradients.normed, tokens), context.stream));
+  RETURN_IF_ERROR(NormBackward(context, activations.residual_mid, weights.post_attention_norm, activations.rstd_mid,
+                               activations.normed_mid, weight_gradients.post_attention_norm, gradients));
+  return Run(LinearWeightGradient{.dy = gate_up,
+                                  .x = Used(activations.normed_mid, tokens),
+                                  .dweight = weight_gradients.gate_up,
+                                  .dbias = weight_gradients.gate_up_bias,
+                                  .accumulate = context.accumulate},
+             context.stream);
 }
 
 absl::Status AttentionBackward(const LayerContext& context, int64_t window, const LayerWeights& weights,
                                const LayerWeights& weight_gradients, const LayerActivations& activations,
-                               const LayerScratch& scratch, const LayerGradients& gradients) {
+                               const LayerGradients& gradients) {
   const ModelConfig& config = *context.config;
   const int64_t tokens = context.tokens;
-  const int64_t query_size = config.query_size();
+  const TensorView dresidual = Used(gradients.residual, tokens);
   const TensorView attention = Used(activations.attention, tokens);
   const TensorView dattention = Used(gradients.attention, tokens);
-  RETURN_IF_ERROR(Run(LinearBackward{.dy = Used(gradients.residual, tokens),
-                                     .x = attention,
-                                     .weight = weights.output,
-                                     .dx = dattention,
-                                     .dweight = weight_gradients.output,
-                                     .dbias = weight_gradients.output_bias},
+  RETURN_IF_ERROR(LinearInputGradient(dresidual, weights.output, dattention, context.stream));
+  RETURN_IF_ERROR(Run(LinearWeightGradient{.dy = dresidual,
+                                           .x = attention,
+                                           .dweight = weight_gradients.output,
+                                           .dbias = weight_gradients.output_bias,
+                                           .accumulate = context.accumulate},
                       context.stream));
 
   const AttentionHeads heads = HeadsOf(context, activations);
-  const TensorView dqkv = Used(gradients.qkv, tokens);
-  // With qk-norm the rotated queries and keys have gradients of their own; values never do.
-  const TensorView drotated = config.qk_norm ? Used(gradients.qk, tokens) : dqkv;
-  const TensorView dq = Heads(drotated, 0, config.heads, config.head_dim);
-  const TensorView dk = Heads(drotated, query_size, config.kv_heads, config.head_dim);
-  // The head norms' backward adds to the raw queries' and keys' gradients.
-  if (config.qk_norm) RETURN_IF_ERROR(kernels::Fill(dqkv, 0.0f, context.stream));
-  RETURN_IF_ERROR(kernels::Backward(
-      kernels::AttentionBackward{.dout = dattention.Reshaped({tokens, config.heads, config.head_dim}),
-                                 .q = heads.q,
-                                 .k = heads.k,
-                                 .v = heads.v,
-                                 .out = attention.Reshaped({tokens, config.heads, config.head_dim}),
-                                 .logsumexp = LogSumExp(context, activations),
-                                 .cu_seqlens = context.cu_seqlens,
-                                 .scale = AttentionScale(config),
-                                 .window = window,
-                                 .dq = dq,
-                                 .dk = dk,
-                                 .dv = Heads(dqkv, query_size + config.kv_size(), config.kv_heads, config.head_dim)},
-      context.stream));
-  RETURN_IF_ERROR(kernels::Backward(
-      kernels::Rope{.q = dq, .k = dk, .positions = context.positions, .inv_freq = context.inv_freq}, context.stream));
-  if (config.qk_norm) {
-    const TensorView qkv = Used(activations.qkv, tokens);
-    RETURN_IF_ERROR(HeadNormBackward(context, dq, Heads(qkv, 0, config.heads, config.head_dim), weights.q_norm,
-                                     activations.q_rstd, Heads(dqkv, 0, config.heads, config.head_dim),
-                                     weight_gradients.q_norm));
-    RETURN_IF_ERROR(HeadNormBackward(
-        context, dk, Heads(qkv, query_size, config.kv_heads, config.head_dim), weights.k_norm, activations.k_rstd,
-        Heads(dqkv, query_size, config.kv_heads, config.head_dim), weight_gradients.k_norm));
-  }
-
-  RETURN_IF_ERROR(
-      Renormalise(context, activations.residual_in, weights.input_norm, activations.rstd_in, scratch.normed));
-  RETURN_IF_ERROR(Run(LinearBackward{.dy = dqkv,
-                                     .x = Used(scratch.normed, tokens),
-                                     .weight = weights.qkv,
-                                     .dx = Used(gradients.normed, tokens),
-                                     .dweight = weight_gradients.qkv,
-                                     .dbias = weight_gradients.qkv_bias},
-                      context.stream));
-  return NormBackward(context, activations.residual_in, weights.input_norm, activations.rstd_in,
-                      weight_gradients.input_norm, gradients);
+  const kernels::Shape query_shape = heads.q.shape, key_shape = heads.k.shape;
+  const TensorView dq = Used(gradients.q, tokens).Reshaped(query_shape);
+  const TensorView dk = Used(gradients.k, tokens).Reshaped(key_shape);
+  const TensorView dv = Used(gradients.v, tokens).Reshaped(key_shape);
+  RETURN_IF_ERROR(kernels::Backward(kernels::AttentionBackward{.dout = dattention.Reshaped(query_shape),
+                                                               .q = heads.q,
+                                                               .k = heads.k,
+                                                               .v = heads.v,
+                                                               .out = attention.Reshaped(query_shape),
+                                                               .logsumexp = LogSumExp(context, activations),
+                                                               .cu_seqlens = context.cu_seqlens,
+                                                               .bounds = context.bounds,
+                                                               .longest = context.longest,
+                                                               .scale = AttentionScale(config),
+                                                               .window = window,
+                                                               .deterministic = context.deterministic,
+                                                               .dq = dq,
+                                                               .dk = dk,
+                                                               .dv = dv},
+                                    context.stream));
+  const TensorView qkv = Used(activations.qkv, tokens);
+  RETURN_IF_ERROR(kernels::Backward(kernels::RopeBackward{.dq = dq,
+                                                          .dk = dk,
+                                                          .dv = dv,
+                                                          .cos_sin = context.cos_sin,
+                                                          .qkv = config.qk_norm ? qkv : TensorView::Empty(),
+                                                          .q_norm = weights.q_norm,
+                                                          .k_norm = weights.k_norm,
+                                                          .q_rstd = QueryRstd(context, activations),
+                                                          .k_rstd = KeyRstd(context, activations),
+                                                          .dqkv = qkv,
+                                                          .dq_norm = weight_gradients.q_norm,
+                                                          .dk_norm = weight_gradients.k_norm},
+                                    context.stream));
+  RETURN_IF_ERROR(LinearInputGradient(qkv, weights.qkv, Used(gradients.normed, tokens), context.stream));
+  RETURN_IF_ERROR(NormBackward(context, activations.residual_in, weights.input_norm, activations.rstd_in,
+                               activations.normed_in, weight_gradients.input_norm, gradients));
+  return Run(LinearWeightGradient{.dy = qkv,
+                                  .x = Used(activations.normed_in, tokens),
+                                  .dweight = weight_gradients.qkv,
+                                  .dbias = weight_gradients.qkv_bias,
+                                  .accumulate = context.accumulate},
+             context.stream);
 }
 
 }  // namespace
 
-LayerActivations LayerActivations::Carve(const ModelConfig& config, DType dtype, int64_t token_slots, Carver& carver) {
-  const int64_t query_key_size = config.query_size() + config.kv_size();
-  LayerActivations a;
-  a.residual_in = carver.Take(dtype, {token_slots, config.hidden_size});
-  a.rstd_in = carver.Take(DType::kFloat32, {token_slots});
-  a.qkv = carver.Take(dtype, {token_slots, config.qkv_size()});
-  if (config.qk_norm) {
-    a.qk = carver.Take(dtype, {token_slots, query_key_size});
-    a.q_rstd = carver.Take(DType::kFloat32, {token_slots * config.heads});
-    a.k_rstd = carver.Take(DType::kFloat32, {token_slots * config.kv_heads});
-  }
-  a.attention = carver.Take(dtype, {token_slots, config.query_size()});
-  a.logsumexp = carver.Take(DType::kFloat32, {token_slots * config.heads});
-  a.residual_mid = carver.Take(dtype, {token_slots, config.hidden_size});
-  a.rstd_mid = carver.Take(DType::kFloat32, {token_slots});
-  a.gate_up = carver.Take(dtype, {token_slots, 2 * config.intermediate_size});
-  return a;
+float AttentionScale(const ModelConfig& config) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)));
 }
 
-LayerScratch LayerScratch::Carve(const ModelConfig& config, DType dtype, int64_t token_slots, Carver& carver) {
-  LayerScratch s;
-  s.normed = carver.Take(dtype, {token_slots, config.hidden_size});
-  s.branch = carver.Take(dtype, {token_slots, config.hidden_size});
-  s.swiglu = carver.Take(dtype, {token_slots, config.intermediate_size});
-  return s;
+LayerActivations LayerActivations::CarveShared(const ModelConfig& config, DType dtype, int64_t token_slots,
+                                               Recompute recompute, Carver& carver) {
+  return CarveBuffers(config, dtype, token_slots, carver, IsShared, recompute, {});
+}
+
+LayerActivations LayerActivations::Carve(const ModelConfig& config, DType dtype, int64_t token_slots,
+                                         Recompute recompute, const LayerActivations& shared, Carver& carver) {
+  return CarveBuffers(config, dtype, token_slots, carver, IsKept, recompute, shared);
 }
 
 LayerGradients LayerGradients::Carve(const ModelConfig& config, DType dtype, int64_t token_slots, Carver& carver) {
@@ -208,32 +210,31 @@ LayerGradients LayerGradients::Carve(const ModelConfig& config, DType dtype, int
   g.normed = carver.Take(dtype, {token_slots, config.hidden_size});
   g.swiglu = carver.Take(dtype, {token_slots, config.intermediate_size});
   g.attention = carver.Take(dtype, {token_slots, config.query_size()});
-  g.qkv = carver.Take(dtype, {token_slots, config.qkv_size()});
-  if (config.qk_norm) g.qk = carver.Take(dtype, {token_slots, config.query_size() + config.kv_size()});
+  g.q = carver.Take(dtype, {token_slots, config.query_size()});
+  g.k = carver.Take(dtype, {token_slots, config.kv_size()});
+  g.v = carver.Take(dtype, {token_slots, config.kv_size()});
   return g;
 }
 
 AttentionHeads HeadsOf(const LayerContext& context, const LayerActivations& activations) {
   const ModelConfig& config = *context.config;
-  const TensorView qkv = Used(activations.qkv, context.tokens);
-  const TensorView qk = config.qk_norm ? Used(activations.qk, context.tokens) : qkv;
-  return {.q = Heads(qk, 0, config.heads, config.head_dim),
-          .k = Heads(qk, config.query_size(), config.kv_heads, config.head_dim),
-          .v = Heads(qkv, config.query_size() + config.kv_size(), config.kv_heads, config.head_dim)};
+  const int64_t tokens = context.tokens;
+  return {.q = Used(activations.q, tokens).Reshaped({tokens, config.heads, config.head_dim}),
+          .k = Used(activations.k, tokens).Reshaped({tokens, config.kv_heads, config.head_dim}),
+          .v = Used(activations.v, tokens).Reshaped({tokens, config.kv_heads, config.head_dim})};
 }
 
-absl::Status AttentionInputs(const LayerContext& context, bool first, ConstTensorView previous_residual,
-                             const LayerWeights& weights, const LayerActivations& activations,
-                             const LayerScratch& scratch) {
+absl::Status AttentionInputs(const LayerContext& context, ConstTensorView previous_residual,
+                             const LayerWeights& weights, const LayerActivations& activations, TensorView branch) {
   const ModelConfig& config = *context.config;
   const int64_t tokens = context.tokens;
-  const TensorView normed = Used(scratch.normed, tokens);
+  const TensorView normed = Used(activations.normed_in, tokens);
   kernels::RmsNormForward norm{
       .weight = weights.input_norm, .eps = config.rms_norm_eps, .y = normed, .rstd = Used(activations.rstd_in, tokens)};
-  if (first) {
+  if (previous_residual.empty()) {
     norm.x = Used(activations.residual_in, tokens);
   } else {
-    norm.x = Used(scratch.branch, tokens);
+    norm.x = Used(branch, tokens);
     norm.residual = previous_residual.Rows(0, tokens);
     norm.residual_out = Used(activations.residual_in, tokens);
   }
@@ -242,40 +243,41 @@ absl::Status AttentionInputs(const LayerContext& context, bool first, ConstTenso
   const TensorView qkv = Used(activations.qkv, tokens);
   RETURN_IF_ERROR(LinearForward(normed, weights.qkv, weights.qkv_bias, qkv, context.stream));
   const AttentionHeads heads = HeadsOf(context, activations);
-  if (config.qk_norm) {
-    RETURN_IF_ERROR(
-        HeadNorm(context, Heads(qkv, 0, config.heads, config.head_dim), weights.q_norm, activations.q_rstd, heads.q));
-    RETURN_IF_ERROR(HeadNorm(context, Heads(qkv, config.query_size(), config.kv_heads, config.head_dim), weights.k_norm,
-                             activations.k_rstd, heads.k));
-  }
-  return kernels::Forward(
-      kernels::Rope{.q = heads.q, .k = heads.k, .positions = context.positions, .inv_freq = context.inv_freq},
-      context.stream);
+  return kernels::Forward(kernels::RopeForward{.qkv = qkv,
+                                               .cos_sin = context.cos_sin,
+                                               .q_norm = weights.q_norm,
+                                               .k_norm = weights.k_norm,
+                                               .eps = config.qk_norm ? config.rms_norm_eps : 0.0f,
+                                               .q_rstd = QueryRstd(context, activations),
+                                               .k_rstd = KeyRstd(context, activations),
+                                               .q = heads.q,
+                                               .k = heads.k,
+                                               .v = heads.v},
+                          context.stream);
 }
 
 absl::Status SelfAttention(const LayerContext& context, int64_t window, const LayerActivations& activations) {
-  const ModelConfig& config = *context.config;
   const AttentionHeads heads = HeadsOf(context, activations);
   return kernels::Forward(
-      kernels::AttentionForward{
-          .q = heads.q,
-          .k = heads.k,
-          .v = heads.v,
-          .cu_seqlens = context.cu_seqlens,
-          .scale = AttentionScale(config),
-          .window = window,
-          .out = Used(activations.attention, context.tokens).Reshaped({context.tokens, config.heads, config.head_dim}),
-          .logsumexp = LogSumExp(context, activations)},
+      kernels::AttentionForward{.q = heads.q,
+                                .k = heads.k,
+                                .v = heads.v,
+                                .cu_seqlens = context.cu_seqlens,
+                                .bounds = context.bounds,
+                                .longest = context.longest,
+                                .scale = AttentionScale(*context.config),
+                                .window = window,
+                                .out = Used(activations.attention, context.tokens).Reshaped(heads.q.shape),
+                                .logsumexp = LogSumExp(context, activations)},
       context.stream);
 }
 
-absl::Status AttentionOutputAndMlp(const LayerContext& context, const LayerWeights& weights,
-                                   const LayerActivations& activations, const LayerScratch& scratch) {
+absl::Status AttentionOutputAndGates(const LayerContext& context, const LayerWeights& weights,
+                                     const LayerActivations& activations, TensorView branch_buffer) {
   const int64_t tokens = context.tokens;
-  const TensorView branch = Used(scratch.branch, tokens);
-  const TensorView normed = Used(scratch.normed, tokens);
+  const TensorView branch = Used(branch_buffer, tokens);
+  const TensorView normed = Used(activations.normed_mid, tokens);
   const TensorView gate_up = Used(activations.gate_up, tokens);
-  const TensorView swiglu = Used(scratch.swiglu, tokens);
   RETURN_IF_ERROR(
       LinearForward(Used(activations.attention, tokens), weights.output, weights.output_bias, branch, context.stream));
   RETURN_IF_ERROR(kernels::Forward(kernels::RmsNormForward{.x = branch,
@@ -287,15 +289,26 @@ absl::Status AttentionOutputAndMlp(const LayerContext& context, const LayerWeigh
                                                            .rstd = Used(activations.rstd_mid, tokens)},
                                    context.stream));
   RETURN_IF_ERROR(LinearForward(normed, weights.gate_up, weights.gate_up_bias, gate_up, context.stream));
-  RETURN_IF_ERROR(kernels::Forward(kernels::SwigluForward{.gate_up = gate_up, .y = swiglu}, context.stream));
-  return LinearForward(swiglu, weights.down, weights.down_bias, branch, context.stream);
+  return kernels::Forward(kernels::SwigluForward{.gate_up = gate_up, .y = Used(activations.swiglu, tokens)},
+                          context.stream);
+}
+
+absl::Status DownProjection(const LayerContext& context, const LayerWeights& weights,
+                            const LayerActivations& activations, TensorView branch) {
+  return LinearForward(Used(activations.swiglu, context.tokens), weights.down, weights.down_bias,
+                       Used(branch, context.tokens), context.stream);
 }
 
 absl::Status LayerBackward(const LayerContext& context, int64_t window, const LayerWeights& weights,
-                           const LayerWeights& weight_gradients, const LayerActivations& activations,
-                           const LayerScratch& scratch, const LayerGradients& gradients) {
-  RETURN_IF_ERROR(MlpBackward(context, weights, weight_gradients, activations, scratch, gradients));
-  return AttentionBackward(context, window, weights, weight_gradients, activations, scratch, gradients);
+                           const LayerWeights& weight_gradients, const LayerActivations& activations, TensorView branch,
+                           const LayerGradients& gradients) {
+  if (context.recompute == Recompute::kFull) {
+    RETURN_IF_ERROR(AttentionInputs(context, ConstTensorView::Empty(), weights, activations, branch));
+    RETURN_IF_ERROR(SelfAttention(context, window, activations));
+    RETURN_IF_ERROR(AttentionOutputAndGates(context, weights, activations, branch));
+  }
+  RETURN_IF_ERROR(MlpBackward(context, weights, weight_gradients, activations, gradients));
+  return AttentionBackward(context, window, weights, weight_gradients, activations, gradients);
 }
 
 }  // namespace sluice::engine

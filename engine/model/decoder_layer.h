@@ -5,16 +5,16 @@
 //   r2 = r1 + a Wo^T + b
 //   branch' = swiglu(norm2(r2) Wgate_up^T + b) Wdown^T + b        added to r2 by the next layer's norm
 //
-// The add of a branch to the residual stream is fused into the norm that follows it. Kept for the backward: r1, r2, the
-// projections before their nonlinearities, attention's output and statistics; norms' and SwiGLU's outputs are computed
-// again. T = token rows in use, H, I, Q, KV, D as in model_weights.h.
+// The add of a branch to the residual stream is fused into the norm that follows it. What a layer keeps from forward to
+// backward is a choice (Recompute); the rest is computed again, where it can be inside a kernel that reads the inputs
+// anyway. T = token rows in use, H, I, Q, KV, D as in model_weights.h.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
 #include "absl/status/status.h"
-#include "engine/model/device_memory.h"
+#include "engine/device/device_memory.h"
 #include "engine/model/model_config.h"
 #include "engine/model/model_weights.h"
 #include "kernels/stream.h"
@@ -22,30 +22,39 @@
 
 namespace sluice::engine {
 
-// What one layer keeps from forward to backward, for up to T token rows.
+// What is not kept for the backward.
+enum class Recompute : uint8_t {
+  kNone,       // nothing
+  kSelective,  // the outputs of the norms and of SwiGLU: 2 H + I of about 4 H + 2 Q + 2 KV + 3 I elements a token
+  kFull,       // all but the layer's entry r1: the forward runs twice
+};
+
+// What one layer leaves for its backward, for up to T token rows. Which of these are the layer's own and which all
+// layers share follows from Recompute.
 struct LayerActivations {
   kernels::TensorView residual_in;   // [T, H] r1
   kernels::TensorView rstd_in;       // [T] fp32
-  kernels::TensorView qkv;           // [T, Q + 2 KV]: the projection; rotated in place where there is no qk-norm
-  kernels::TensorView qk;            // [T, Q + KV]: normalised and rotated queries and keys; empty without qk-norm
+  kernels::TensorView normed_in;     // [T, H] norm1(r1)
+  kernels::TensorView qkv;           // [T, Q + 2 KV]: the projection; the backward's gradient of it takes its place
+  kernels::TensorView q;             // [T, Q] normalised and rotated
+  kernels::TensorView k;             // [T, KV] likewise
+  kernels::TensorView v;             // [T, KV]
   kernels::TensorView q_rstd;        // [T * heads] fp32; empty without qk-norm
   kernels::TensorView k_rstd;        // [T * kv_heads] fp32; empty without qk-norm
   kernels::TensorView attention;     // [T, Q]
   kernels::TensorView logsumexp;     // [heads * T] fp32
   kernels::TensorView residual_mid;  // [T, H] r2
   kernels::TensorView rstd_mid;      // [T] fp32
-  kernels::TensorView gate_up;       // [T, 2 I]
+  kernels::TensorView normed_mid;    // [T, H] norm2(r2)
+  kernels::TensorView gate_up;       // [T, 2 I]; the backward's gradient of it takes its place
+  kernels::TensorView swiglu;        // [T, I]
 
-  static LayerActivations Carve(const ModelConfig& config, kernels::DType dtype, int64_t token_slots, Carver& carver);
-};
-
-// Buffers that all layers share.
-struct LayerScratch {
-  kernels::TensorView normed;  // [T, H]
-  kernels::TensorView branch;  // [T, H] in and out of a layer: what is to be added to the residual stream
-  kernels::TensorView swiglu;  // [T, I]
-
-  static LayerScratch Carve(const ModelConfig& config, kernels::DType dtype, int64_t token_slots, Carver& carver);
+  // The buffers that all layers share.
+  static LayerActivations CarveShared(const ModelConfig& config, kernels::DType dtype, int64_t token_slots,
+                                      Recompute recompute, Carver& carver);
+  // One layer's own, and `shared` for the rest.
+  static LayerActivations Carve(const ModelConfig& config, kernels::DType dtype, int64_t token_slots,
+                                Recompute recompute, const LayerActivations& shared, Carver& carver);
 };
 
 // Buffers of the backward that all layers share.
@@ -54,8 +63,9 @@ struct LayerGradients {
   kernels::TensorView normed;     // [T, H]
   kernels::TensorView swiglu;     // [T, I]
   kernels::TensorView attention;  // [T, Q]
-  kernels::TensorView qkv;        // [T, Q + 2 KV]
-  kernels::TensorView qk;         // [T, Q + KV]; empty without qk-norm
+  kernels::TensorView q;          // [T, Q]
+  kernels::TensorView k;          // [T, KV]
+  kernels::TensorView v;          // [T, KV]
 
   static LayerGradients Carve(const ModelConfig& config, kernels::DType dtype, int64_t token_slots, Carver& carver);
 };
@@ -64,11 +74,18 @@ struct LayerGradients {
 struct LayerContext {
   const ModelConfig* config = nullptr;
   int64_t tokens = 0;                   // T: rows in use
-  kernels::ConstTensorView positions;   // [T] int32
-  kernels::ConstTensorView inv_freq;    // [D / 2] fp32
+  kernels::ConstTensorView cos_sin;     // [T, D] fp32: the rotary angles (kernels/rope/rope.h)
   std::span<const int32_t> cu_seqlens;  // [S + 1] on the host
+  kernels::ConstTensorView bounds;      // [4, B + 1] int32 on a CUDA device (kernels/attention/attention.h); else empty
+  int64_t longest = 0;                  // with bounds: no sequence is longer
+  bool deterministic = true;            // of attention's backward
+  bool accumulate = true;               // false: the backward overwrites the gradients of the matrices
+  Recompute recompute = Recompute::kSelective;
   kernels::Stream stream;
 };
+
+// What scores are multiplied with: 1 / sqrt(D).
+float AttentionScale(const ModelConfig& config);
 
 // Queries, keys and values as [T, heads, D] views of what AttentionInputs computed.
 struct AttentionHeads {
@@ -76,20 +93,23 @@ struct AttentionHeads {
 };
 AttentionHeads HeadsOf(const LayerContext& context, const LayerActivations& activations);
 
-// The three parts of a layer's forward, so that generation puts its cached attention in the middle's place.
-// AttentionInputs: for the first layer (`first`) residual_in already holds the embeddings and no branch is added;
-// `previous_residual` is the layer before's residual_mid.
-absl::Status AttentionInputs(const LayerContext& context, bool first, kernels::ConstTensorView previous_residual,
+// The parts of a layer's forward, so that generation puts its cached attention in the place of SelfAttention.
+// `branch` [T, H]: in, what is to be added to the residual stream; out, the layer's MLP output.
+// AttentionInputs: with an empty `previous_residual` residual_in already holds r1 and no branch is added;
+// else it is the layer before's residual_mid.
+absl::Status AttentionInputs(const LayerContext& context, kernels::ConstTensorView previous_residual,
                              const LayerWeights& weights, const LayerActivations& activations,
-                             const LayerScratch& scratch);
+                             kernels::TensorView branch);
 absl::Status SelfAttention(const LayerContext& context, int64_t window, const LayerActivations& activations);
-absl::Status AttentionOutputAndMlp(const LayerContext& context, const LayerWeights& weights,
-                                   const LayerActivations& activations, const LayerScratch& scratch);
+absl::Status AttentionOutputAndGates(const LayerContext& context, const LayerWeights& weights,
+                                     const LayerActivations& activations, kernels::TensorView branch);
+absl::Status DownProjection(const LayerContext& context, const LayerWeights& weights,
+                            const LayerActivations& activations, kernels::TensorView branch);
 
 // The whole layer backward. gradients.residual holds d(loss)/d(r2 + branch') and receives d(loss)/d(r1).
-// Weight gradients are accumulated. activations.gate_up and scratch are overwritten.
+// Gradients of norms and biases are accumulated, those of matrices as context.accumulate says. `branch` is scratch.
 absl::Status LayerBackward(const LayerContext& context, int64_t window, const LayerWeights& weights,
                            const LayerWeights& weight_gradients, const LayerActivations& activations,
-                           const LayerScratch& scratch, const LayerGradients& gradients);
+                           kernels::TensorView branch, const LayerGradients& gradients);
 
 }  // namespace sluice::engine

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/checkpoint/tensor_data.h"
-#include "engine/model/device_memory.h"
+#include "engine/device/device_memory.h"
 #include "engine/model/parameter_layout.h"
 #include "kernels/tensor_view.h"
 

@@ -7,17 +7,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <limits>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "engine/device/engine_stream.h"
 #include "engine/model/rotary.h"
+#include "kernels/aten_boundary.h"
 #include "kernels/aten_view.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/rms_norm/rms_norm.h"
+#include "kernels/rope/rope.h"
 
 namespace sluice::engine {
 namespace {
@@ -90,8 +92,11 @@ void InferenceSession::Carve(Carver& carver) {
   token_ids_ = carver.Take(DType::kInt32, {options_.chunk_tokens});
   position_ids_ = carver.Take(DType::kInt32, {options_.chunk_tokens});
   inv_freq_ = carver.Take(DType::kFloat32, {config.head_dim / 2});
-  activations_ = LayerActivations::Carve(config, dtype, options_.chunk_tokens, carver);
-  scratch_ = LayerScratch::Carve(config, dtype, options_.chunk_tokens, carver);
+  cos_sin_ = carver.Take(DType::kFloat32, {options_.chunk_tokens, config.head_dim});
+  const LayerActivations shared =
+      LayerActivations::CarveShared(config, dtype, options_.chunk_tokens, Recompute::kNone, carver);
+  activations_ = LayerActivations::Carve(config, dtype, options_.chunk_tokens, Recompute::kNone, shared, carver);
+  branch_ = carver.Take(dtype, {options_.chunk_tokens, config.hidden_size});
   final_residual_ = carver.Take(dtype, {1, config.hidden_size});
   final_rstd_ = carver.Take(DType::kFloat32, {1});
   hidden_ = carver.Take(dtype, {1, config.hidden_size});
@@ -127,10 +132,12 @@ absl::Status InferenceSession::AppendChunk(std::span<const int32_t> token_ids) {
   RETURN_IF_ERROR(CopyTensor(ConstTensorView(positions.data(), {tokens}), position_ids_.Rows(0, tokens)));
   const LayerContext context{.config = &config(),
                              .tokens = tokens,
-                             .positions = position_ids_.Rows(0, tokens),
-                             .inv_freq = inv_freq_,
-                             .cu_seqlens = {},
-                             .stream = kernels::DefaultStream(parameters_->device())};
+                             .cos_sin = cos_sin_.Rows(0, tokens),
+                             .stream = EngineStream(parameters_->device())};
+  RETURN_IF_ERROR(kernels::Run(
+      kernels::RotaryTable{
+          .positions = position_ids_.Rows(0, tokens), .inv_freq = inv_freq_, .cos_sin = cos_sin_.Rows(0, tokens)},
+      context.stream));
   const ModelWeights& weights = parameters_->weights();
   RETURN_IF_ERROR(kernels::Forward(kernels::EmbeddingForward{.ids = token_ids_.Rows(0, tokens),
                                                              .weight = weights.embedding,
@@ -138,10 +145,11 @@ absl::Status InferenceSession::AppendChunk(std::span<const int32_t> token_ids) {
                                    context.stream));
   for (int64_t layer = 0; layer < config().layers; ++layer) {
     const LayerWeights& layer_weights = weights.layers[static_cast<size_t>(layer)];
-    RETURN_IF_ERROR(
-        AttentionInputs(context, layer == 0, activations_.residual_mid, layer_weights, activations_, scratch_));
+    const ConstTensorView previous = layer == 0 ? ConstTensorView::Empty() : activations_.residual_mid;
+    RETURN_IF_ERROR(AttentionInputs(context, previous, layer_weights, activations_, branch_));
     RETURN_IF_ERROR(CachedAttention(context, layer));
-    RETURN_IF_ERROR(AttentionOutputAndMlp(context, layer_weights, activations_, scratch_));
+    RETURN_IF_ERROR(AttentionOutputAndGates(context, layer_weights, activations_, branch_));
+    RETURN_IF_ERROR(DownProjection(context, layer_weights, activations_, branch_));
   }
   length_ += tokens;
   return absl::OkStatus();
@@ -151,23 +159,20 @@ absl::Status InferenceSession::CachedAttention(const LayerContext& context, int6
   const int64_t tokens = context.tokens;
   const LayerCache& cache = caches_[static_cast<size_t>(layer)];
   const AttentionHeads heads = HeadsOf(context, activations_);
-  try {
+  return kernels::CallAten("attention to the cache", context.stream, [&] {
     kernels::AsTensor(cache.keys.Rows(length_, length_ + tokens)).copy_(kernels::AsTensor(heads.k));
     kernels::AsTensor(cache.values.Rows(length_, length_ + tokens)).copy_(kernels::AsTensor(heads.v));
     AttendToCache(heads.q, cache.keys.Rows(0, length_ + tokens), cache.values.Rows(0, length_ + tokens),
                   activations_.attention.Rows(0, tokens).Reshaped({tokens, config().heads, config().head_dim}), length_,
                   config().windows[static_cast<size_t>(layer)]);
-  } catch (const std::exception& error) {
-    return absl::InternalError(absl::StrCat("attention to the cache, layer ", layer, ": ", error.what()));
-  }
-  return absl::OkStatus();
+  });
 }
 
 absl::StatusOr<std::vector<float>> InferenceSession::LastLogits(int64_t chunk_tokens) {
-  const kernels::Stream stream = kernels::DefaultStream(parameters_->device());
+  const kernels::Stream stream = EngineStream(parameters_->device());
   const ModelWeights& weights = parameters_->weights();
   RETURN_IF_ERROR(kernels::Forward(
-      kernels::RmsNormForward{.x = scratch_.branch.Rows(chunk_tokens - 1, chunk_tokens),
+      kernels::RmsNormForward{.x = branch_.Rows(chunk_tokens - 1, chunk_tokens),
                               .residual = activations_.residual_mid.Rows(chunk_tokens - 1, chunk_tokens),
                               .weight = weights.final_norm,
                               .eps = config().rms_norm_eps,

@@ -14,8 +14,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/device/device_memory.h"
 #include "engine/model/decoder_layer.h"
-#include "engine/model/device_memory.h"
 #include "engine/model/parameters.h"
 
 namespace sluice::engine {
@@ -66,7 +66,8 @@ class InferenceSession {
   kernels::TensorView position_ids_;  // [chunk] int32
   kernels::TensorView inv_freq_;      // [D / 2] fp32
   LayerActivations activations_;
-  LayerScratch scratch_;
+  kernels::TensorView cos_sin_;         // [chunk, D] fp32
+  kernels::TensorView branch_;          // [chunk, H]
   kernels::TensorView final_residual_;  // [1, H]
   kernels::TensorView final_rstd_;      // [1] fp32
   kernels::TensorView hidden_;          // [1, H]

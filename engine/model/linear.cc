@@ -8,18 +8,21 @@ namespace sluice::engine {
 
 absl::Status LinearForward(kernels::ConstTensorView x, kernels::ConstTensorView weight, kernels::ConstTensorView bias,
                            kernels::TensorView y, kernels::Stream stream) {
-  RETURN_IF_ERROR(kernels::Run(kernels::MatMul{.a = x, .b = weight, .transpose_b = true, .c = y}, stream));
-  if (bias.empty()) return absl::OkStatus();
-  return kernels::Forward(kernels::BiasForward{.bias = bias, .y = y}, stream);
+  return kernels::Run(kernels::MatMul{.a = x, .b = weight, .transpose_b = true, .c = y, .bias = bias}, stream);
 }
 
-absl::Status Run(const LinearBackward& args, kernels::Stream stream) {
+absl::Status LinearInputGradient(kernels::ConstTensorView dy, kernels::ConstTensorView weight, kernels::TensorView dx,
+                                 kernels::Stream stream) {
+  return kernels::Run(kernels::MatMul{.a = dy, .b = weight, .c = dx}, stream);
+}
+
+absl::Status Run(const LinearWeightGradient& args, kernels::Stream stream) {
   RETURN_IF_ERROR(kernels::Run(
-      kernels::MatMul{.a = args.dy, .transpose_a = true, .b = args.x, .c = args.dweight, .beta = 1.0f}, stream));
-  if (!args.dbias.empty()) {
-    RETURN_IF_ERROR(kernels::Backward(kernels::BiasBackward{.dy = args.dy, .dbias = args.dbias}, stream));
-  }
-  return kernels::Run(kernels::MatMul{.a = args.dy, .b = args.weight, .c = args.dx}, stream);
+      kernels::MatMul{
+          .a = args.dy, .transpose_a = true, .b = args.x, .c = args.dweight, .beta = args.accumulate ? 1.0f : 0.0f},
+      stream));
+  if (args.dbias.empty()) return absl::OkStatus();
+  return kernels::Backward(kernels::BiasBackward{.dy = args.dy, .dbias = args.dbias}, stream);
 }
 
 }  // namespace sluice::engine

@@ -11,15 +11,18 @@ namespace sluice::engine {
 absl::Status LinearForward(kernels::ConstTensorView x, kernels::ConstTensorView weight, kernels::ConstTensorView bias,
                            kernels::TensorView y, kernels::Stream stream);
 
-struct LinearBackward {
-  kernels::ConstTensorView dy;      // [T, out]
-  kernels::ConstTensorView x;       // [T, in] forward's input
-  kernels::ConstTensorView weight;  // [out, in]
-  kernels::TensorView dx;           // [T, in]: overwritten
-  kernels::TensorView dweight;      // [out, in] fp32: accumulated into
-  kernels::TensorView dbias;        // [out] fp32: accumulated into; empty without a bias
-};
+// dx [T, in] = dy [T, out] weight [out, in]: overwritten.
+absl::Status LinearInputGradient(kernels::ConstTensorView dy, kernels::ConstTensorView weight, kernels::TensorView dx,
+                                 kernels::Stream stream);
 
-absl::Status Run(const LinearBackward& args, kernels::Stream stream);
+// What the weights of one linear layer receive.
+struct LinearWeightGradient {
+  kernels::ConstTensorView dy;  // [T, out]
+  kernels::ConstTensorView x;   // [T, in] forward's input
+  kernels::TensorView dweight;  // [out, in] fp32
+  kernels::TensorView dbias;    // [out] fp32: accumulated into; empty without a bias
+  bool accumulate = true;       // false: dweight is overwritten
+};
+absl::Status Run(const LinearWeightGradient& args, kernels::Stream stream);
 
 }  // namespace sluice::engine

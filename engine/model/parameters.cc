@@ -9,7 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
+#include "engine/device/engine_stream.h"
 #include "kernels/flat/flat.h"
+#include "kernels/parallel.h"
 #include "kernels/philox.h"
 
 namespace sluice::engine {
@@ -109,7 +111,8 @@ absl::StatusOr<std::unique_ptr<Parameters>> Parameters::CreateRandom(const Model
 }
 
 absl::Status Parameters::FillRandom(uint64_t seed) {
-  constexpr int64_t kPiece = int64_t{1} << 20;  // a multiple of 4: pieces start at whole Philox blocks
+  constexpr int64_t kPiece = int64_t{1} << 24;  // a multiple of 4: pieces start at whole Philox blocks
+  constexpr int64_t kBlocksAtOnce = int64_t{1} << 14;
   std::vector<float> piece;
   for (const ParameterSpec& spec : layout_.parameters()) {
     const bool is_bias = absl::EndsWith(spec.name, ".bias");
@@ -119,7 +122,13 @@ absl::Status Parameters::FillRandom(uint64_t seed) {
       const int64_t end = std::min(begin + kPiece, slice.elements());
       piece.assign(static_cast<size_t>(end - begin), 1.0f);
       if (spec.decayed) {
-        FillNormal(seed, StreamOf(spec.name), static_cast<float>(config_.initializer_range), begin / 4, piece);
+        const int64_t blocks = (end - begin + 3) / 4;
+        kernels::ParallelFor(blocks, kBlocksAtOnce, [&](int64_t first, int64_t last) {
+          const size_t from = static_cast<size_t>(4 * first);
+          const size_t to = std::min(static_cast<size_t>(4 * last), piece.size());
+          FillNormal(seed, StreamOf(spec.name), static_cast<float>(config_.initializer_range), begin / 4 + first,
+                     std::span(piece).subspan(from, to - from));
+        });
       }
       RETURN_IF_ERROR(CopyTensor(ConstTensorView(piece.data(), {end - begin}), slice.Rows(begin, end)));
     }
@@ -146,7 +155,7 @@ absl::StatusOr<std::unique_ptr<Parameters>> Parameters::CreateFromTensors(const 
 
 absl::Status Parameters::ZeroGradients() {
   if (!has_gradients()) return absl::FailedPreconditionError("parameters were created without gradients");
-  return kernels::Fill(gradients_, 0.0f, kernels::DefaultStream(device()));
+  return kernels::Fill(gradients_, 0.0f, EngineStream(device()));
 }
 
 absl::StatusOr<HostTensors> Parameters::ExportValues(kernels::DType dtype) const {

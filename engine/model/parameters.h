@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/checkpoint/tensor_data.h"
-#include "engine/model/device_memory.h"
+#include "engine/device/device_memory.h"
 #include "engine/model/host_tensors.h"
 #include "engine/model/model_config.h"
 #include "engine/model/model_weights.h"

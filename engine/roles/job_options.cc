@@ -7,13 +7,19 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/file_system.h"
 #include "common/status_macros.h"
+#include "kernels/matmul/gemm_tuning.h"
 
 namespace sluice::engine {
 namespace {
 
 // Rows that are packed together for validation. More would pack a little better and take memory for nothing.
 constexpr int64_t kValidationRowsPerStep = 1024;
+
+kernels::DType DTypeNamed(const std::string& name) {
+  return name == "bf16" ? kernels::DType::kBFloat16 : kernels::DType::kFloat32;
+}
 
 absl::StatusOr<DatasetOptions> CommonDatasetOptions(const v1::JobSpec& spec) {
   const v1::DataSpec& data = spec.data();
@@ -53,17 +59,45 @@ absl::StatusOr<kernels::Device> ChooseDevice(const std::string& device) {
                                                     "; use engine.device=cpu, or check the driver with nvidia-smi"));
 }
 
-kernels::DType DTypeOf(const v1::EngineSpec& engine) {
-  return engine.model_dtype() == "bf16" ? kernels::DType::kBFloat16 : kernels::DType::kFloat32;
+kernels::DType DTypeOf(const v1::EngineSpec& engine) { return DTypeNamed(engine.model_dtype()); }
+
+CausalLmOptions ModelOptions(const v1::JobSpec& spec) {
+  const v1::EngineSpec& engine = spec.engine();
+  CausalLmOptions options;
+  options.token_slots = spec.data().max_token_len_per_gpu();
+  options.backward = !engine.forward_only();
+  options.recompute = engine.activation_checkpointing() == "none"   ? Recompute::kNone
+                      : engine.activation_checkpointing() == "full" ? Recompute::kFull
+                                                                    : Recompute::kSelective;
+  options.deterministic = engine.full_determinism();
+  options.cuda_graphs = engine.cuda_graphs();
+  return options;
 }
 
-AdamWOptimizerOptions OptimizerOptions(const v1::OptimSpec& optim) {
+absl::Status ApplyGemmTuning(const v1::JobSpec& spec, kernels::Device device) {
+  kernels::GemmTuning tuning;
+  tuning.enabled = device.is_cuda() && spec.engine().gemm_autotune() && !spec.engine().full_determinism();
+  if (tuning.enabled) {
+    ASSIGN_OR_RETURN(
+        const std::string folder,
+        ResolveCacheDir(spec.data().cache_dir(), [](const char* name) -> const char* { return getenv(name); }));
+    RETURN_IF_ERROR(CreateFolderWithParents(PosixFileSystem(), folder));
+    tuning.cache_file = folder + "/gemm.txt";
+  }
+  return kernels::SetGemmTuning(tuning);
+}
+
+AdamWOptimizerOptions OptimizerOptions(const v1::JobSpec& spec) {
+  const v1::OptimSpec& optim = spec.optim();
   AdamWOptimizerOptions options;
   options.beta1 = optim.betas(0);
   options.beta2 = optim.betas(1);
   options.eps = optim.eps();
   options.clip_grad = optim.clip_grad();
   options.decay_all_parameters = optim.decay_all_parameters();
+  options.master_weights = optim.master_weights();
+  options.moments_dtype = DTypeNamed(optim.moments_dtype());
+  options.seed = static_cast<uint64_t>(spec.trainer().seed());
   return options;
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/data/dataset.h"
+#include "engine/model/causal_lm.h"
 #include "engine/optim/adamw_optimizer.h"
 #include "kernels/device.h"
 #include "kernels/dtype.h"
@@ -19,7 +20,13 @@ absl::StatusOr<kernels::Device> ChooseDevice(const std::string& device);
 
 kernels::DType DTypeOf(const v1::EngineSpec& engine);
 
-AdamWOptimizerOptions OptimizerOptions(const v1::OptimSpec& optim);
+CausalLmOptions ModelOptions(const v1::JobSpec& spec);
+
+AdamWOptimizerOptions OptimizerOptions(const v1::JobSpec& spec);
+
+// Sets how matrix products choose their algorithm (kernels/matmul/gemm_tuning.h), for the whole process. The file of
+// choices is `gemm.txt` in the folder of the tokenised cache, which is made.
+absl::Status ApplyGemmTuning(const v1::JobSpec& spec, kernels::Device device);
 
 // For the training files, and for the validation files: those in order, every row once, many rows a step, which only
 // serves the packing. InvalidArgument: no folder for the cache can be found.

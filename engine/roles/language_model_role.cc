@@ -82,10 +82,8 @@ absl::Status LanguageModelRole::OpenModel() {
     parameters_ = *std::move(loaded);
     Warn(warnings);
   }
-  CausalLmOptions model_options;
-  model_options.token_slots = spec_.data().max_token_len_per_gpu();
-  model_options.backward = options.gradients;
-  ASSIGN_OR_RETURN(model_, CausalLm::Create(parameters_.get(), model_options));
+  RETURN_IF_ERROR(ApplyGemmTuning(spec_, device_));
+  ASSIGN_OR_RETURN(model_, CausalLm::Create(parameters_.get(), ModelOptions(spec_)));
   return absl::OkStatus();
 }
 
@@ -104,7 +102,7 @@ absl::Status LanguageModelRole::MakeTrainer() {
   if (spec_.engine().forward_only()) return absl::OkStatus();
   ASSIGN_OR_RETURN(Schedule schedule, Schedule::Create(ScheduleFromSpec(spec_.optim()), total_steps_));
   schedule_ = std::make_unique<Schedule>(std::move(schedule));
-  ASSIGN_OR_RETURN(optimizer_, AdamWOptimizer::Create(parameters_.get(), OptimizerOptions(spec_.optim())));
+  ASSIGN_OR_RETURN(optimizer_, AdamWOptimizer::Create(parameters_.get(), OptimizerOptions(spec_)));
   return absl::OkStatus();
 }
 

@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -49,12 +51,12 @@ class LanguageModelRole : public Role {
   CollectiveState collective_state() const override;
 
  private:
-  // One step's losses and counts, over all ranks.
   struct StepTotals {
-    LossSum loss;
-    double sum_of_squared_lengths = 0;
-    StepBatches batches;  // of this rank; its counts are over all ranks
+    double sum_of_squared_lengths = 0;  // of this rank
+    StepBatches batches;                // of this rank; its counts are over all ranks
   };
+  // What a run over a step's micro-batches does with the gradients: replaces them, adds to them, computes none.
+  enum class Pass : uint8_t { kTrain, kAccumulate, kForward };
 
   // Initialisation, in this order. Those before the first collective only touch this rank.
   absl::Status Connect(const v1::InitializeOp& op);
@@ -63,10 +65,12 @@ class LanguageModelRole : public Role {
   absl::Status MakeTrainer();
   absl::Status Resume(v1::InitializeResult* result);
 
-  // Forward, and backward unless `forward_only`, of step `step` (from 1); gradients accumulate on this rank.
-  absl::StatusOr<StepTotals> RunStep(int64_t step, bool forward_only);
-  // Sums the gradients over all ranks, clips, applies. `loss` not finite: the step is skipped.
-  absl::StatusOr<OptimizerStepResult> ApplyGradients(double loss);
+  // This rank's micro-batches of step `step` (from 1).
+  absl::StatusOr<StepBatches> TakeBatches(int64_t step);
+  // Issues forward, and backward, of step `step`; the model's loss is this step's alone.
+  absl::StatusOr<StepTotals> RunStep(int64_t step, Pass pass);
+  // Issues: gradients summed over all ranks, clipped, applied. `loss` [1] not finite: the step is skipped; or empty.
+  absl::Status ApplyGradients(kernels::ConstTensorView loss);
   // Skipped steps in a row: an error once they are too many.
   absl::Status NoteSkippedStep(const StepTotals& totals);
   void FillMemory(v1::StepMetrics* metrics);
@@ -96,6 +100,8 @@ class LanguageModelRole : public Role {
   std::unique_ptr<AdamWOptimizer> optimizer_;  // null: forward_only
   std::unique_ptr<Schedule> schedule_;
   std::unique_ptr<MetricsLog> metrics_log_;  // rank 0 only
+
+  std::optional<std::pair<int64_t, StepBatches>> prefetched_;  // the batches of a step to come
 
   int64_t total_steps_ = 0;
   int64_t steps_done_ = 0;

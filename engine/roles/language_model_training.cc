@@ -16,26 +16,14 @@
 #include "common/grpc_status.h"
 #include "common/logging.h"
 #include "common/status_macros.h"
+#include "engine/device/engine_stream.h"
+#include "engine/device/phase_timer.h"
 #include "engine/model/flops.h"
 #include "engine/model/inference_session.h"
 #include "engine/roles/language_model_role.h"
 
 namespace sluice::engine {
 namespace {
-
-// Adds the time between its beginning and its end to a step's phase.
-class Phase {
- public:
-  Phase(v1::StepMetrics* metrics, const char* name)
-      : seconds_(&(*metrics->mutable_phase_seconds())[name]), start_(absl::Now()) {}
-  ~Phase() { *seconds_ += absl::ToDoubleSeconds(absl::Now() - start_); }
-  Phase(const Phase&) = delete;
-  Phase& operator=(const Phase&) = delete;
-
- private:
-  double* const seconds_;
-  const absl::Time start_;
-};
 
 double SumOfSquaredLengths(const StepBatches& batches) {
   double sum = 0;
@@ -62,29 +50,36 @@ int64_t PeakDeviceBytes(kernels::Device device) {
 
 }  // namespace
 
-absl::StatusOr<LanguageModelRole::StepTotals> LanguageModelRole::RunStep(int64_t step, bool forward_only) {
+absl::StatusOr<StepBatches> LanguageModelRole::TakeBatches(int64_t step) {
+  if (prefetched_.has_value() && prefetched_->first == step) {
+    StepBatches batches = std::move(prefetched_->second);
+    prefetched_.reset();
+    return batches;
+  }
+  return train_->MicroBatchesForStep(step - 1, options_.rank, communicator_->world_size());
+}
+
+absl::StatusOr<LanguageModelRole::StepTotals> LanguageModelRole::RunStep(int64_t step, Pass pass) {
   StepTotals totals;
-  ASSIGN_OR_RETURN(totals.batches, train_->MicroBatchesForStep(step - 1, options_.rank, communicator_->world_size()));
+  ASSIGN_OR_RETURN(totals.batches, TakeBatches(step));
+  totals.sum_of_squared_lengths = SumOfSquaredLengths(totals.batches);
   const double loss_scale = 1.0 / static_cast<double>(totals.batches.scored_tokens);
+  RETURN_IF_ERROR(model_->ResetLoss());
+  // A rank without a micro-batch still takes part in the sum over all ranks.
+  if (pass == Pass::kTrain && totals.batches.micro_batches.empty()) RETURN_IF_ERROR(parameters_->ZeroGradients());
+  GradientMode mode = pass == Pass::kTrain ? GradientMode::kOverwrite : GradientMode::kAccumulate;
   for (const MicroBatch& batch : totals.batches.micro_batches) {
-    ASSIGN_OR_RETURN(const LossSum loss,
-                     forward_only ? model_->Forward(batch) : model_->ForwardBackward(batch, loss_scale));
-    totals.loss += loss;
+    RETURN_IF_ERROR(pass == Pass::kForward ? model_->Forward(batch) : model_->ForwardBackward(batch, loss_scale, mode));
+    mode = GradientMode::kAccumulate;
     Failpoint("engine.micro_batch");
   }
-  totals.sum_of_squared_lengths = SumOfSquaredLengths(totals.batches);
   return totals;
 }
 
-absl::StatusOr<OptimizerStepResult> LanguageModelRole::ApplyGradients(double loss) {
+absl::Status LanguageModelRole::ApplyGradients(kernels::ConstTensorView loss) {
   RETURN_IF_ERROR(communicator_->AllReduceSum(parameters_->gradients()));
-  if (!std::isfinite(loss)) {
-    OptimizerStepResult skipped;
-    skipped.grad_norm = std::numeric_limits<double>::quiet_NaN();
-    skipped.skipped = true;
-    return skipped;
-  }
-  return optimizer_->Step(schedule_->LearningRate(schedule_steps_ + 1), schedule_->WeightDecay(schedule_steps_ + 1));
+  return optimizer_->Step(schedule_->LearningRate(schedule_steps_ + 1), schedule_->WeightDecay(schedule_steps_ + 1),
+                          loss);
 }
 
 absl::Status LanguageModelRole::NoteSkippedStep(const StepTotals& totals) {
@@ -120,24 +115,26 @@ absl::StatusOr<v1::StepMetrics> LanguageModelRole::TrainBatch(const v1::TrainBat
         absl::StrCat("step ", op.step(), " is asked for, but ", steps_done_, " steps are done"));
   }
   const absl::Time start = absl::Now();
+  PhaseTimer phases(EngineStream(device_));
+  ASSIGN_OR_RETURN(const StepTotals totals, RunStep(step, Pass::kTrain));
+  phases.End("forward_backward");
+  std::vector<double> squared_lengths = {totals.sum_of_squared_lengths};
+  RETURN_IF_ERROR(communicator_->AllReduceSum(absl::MakeSpan(squared_lengths)));
+  RETURN_IF_ERROR(communicator_->AllReduceSum(model_->loss_sum()));
+  phases.End("communication");
+  RETURN_IF_ERROR(ApplyGradients(model_->loss_sum()));
+  phases.End("optimizer");
+  // All work of the step is issued: the next one's batches are put together while the device computes.
+  if (step < total_steps_) {
+    ASSIGN_OR_RETURN(StepBatches next, train_->MicroBatchesForStep(step, options_.rank, communicator_->world_size()));
+    prefetched_ = {step + 1, std::move(next)};
+  }
+  ASSIGN_OR_RETURN(const double loss_sum, model_->ReadLoss());
+  ASSIGN_OR_RETURN(const OptimizerStepResult applied, optimizer_->Read());
+  const StepBatches& batches = totals.batches;
+  const double loss = loss_sum / static_cast<double>(std::max<int64_t>(1, batches.scored_tokens));
   v1::StepMetrics metrics;
-  StepTotals totals;
-  {
-    const Phase phase(&metrics, "forward_backward");
-    RETURN_IF_ERROR(parameters_->ZeroGradients());
-    ASSIGN_OR_RETURN(totals, RunStep(step, /*forward_only=*/false));
-  }
-  std::vector<double> sums = {totals.loss.sum, totals.loss.weight, totals.sum_of_squared_lengths};
-  {
-    const Phase phase(&metrics, "communication");
-    RETURN_IF_ERROR(communicator_->AllReduceSum(absl::MakeSpan(sums)));
-  }
-  const double loss = sums[0] / std::max(1.0, sums[1]);
-  OptimizerStepResult applied;
-  {
-    const Phase phase(&metrics, "optimizer");
-    ASSIGN_OR_RETURN(applied, ApplyGradients(loss));
-  }
+  for (const auto& [name, seconds] : phases.Seconds()) (*metrics.mutable_phase_seconds())[name] = seconds;
   metrics.set_lr(schedule_->LearningRate(schedule_steps_ + 1));
   metrics.set_weight_decay(schedule_->WeightDecay(schedule_steps_ + 1));
   if (applied.skipped) {
@@ -146,10 +143,9 @@ absl::StatusOr<v1::StepMetrics> LanguageModelRole::TrainBatch(const v1::TrainBat
     counters_.skipped_in_a_row = 0;
     ++counters_.optimizer_updates;
   }
-  const StepBatches& batches = totals.batches;
   counters_.samples += batches.rows;
   counters_.tokens += batches.tokens;
-  counters_.loss_tokens += static_cast<int64_t>(sums[1]);
+  counters_.loss_tokens += batches.scored_tokens;
   ++schedule_steps_;
   ++steps_done_;
 
@@ -159,11 +155,12 @@ absl::StatusOr<v1::StepMetrics> LanguageModelRole::TrainBatch(const v1::TrainBat
   metrics.set_loss(loss);
   metrics.set_grad_norm(applied.grad_norm);
   metrics.set_tokens(batches.tokens);
-  metrics.set_scored_tokens(static_cast<int64_t>(sums[1]));
+  metrics.set_scored_tokens(batches.scored_tokens);
   metrics.set_token_slots(micro_batches * spec_.data().max_token_len_per_gpu() * communicator_->world_size());
   metrics.set_samples(batches.rows);
   metrics.set_micro_batches(micro_batches);
-  metrics.set_model_flops(TrainingFlops(parameters_->config(), static_cast<double>(batches.tokens), sums[2]));
+  metrics.set_model_flops(
+      TrainingFlops(parameters_->config(), static_cast<double>(batches.tokens), squared_lengths[0]));
   metrics.set_skipped_nonfinite(applied.skipped);
   metrics.set_nonfinite_steps_total(counters_.skipped_updates);
   FillMemory(&metrics);
@@ -176,21 +173,20 @@ absl::StatusOr<v1::ValidationMetrics> LanguageModelRole::InferBatch(const v1::In
   RETURN_IF_ERROR(RequireModel());
   if (validation_ == nullptr) return absl::FailedPreconditionError("data.val_files: there are none to validate on");
   const absl::Time start = absl::Now();
-  LossSum loss;
+  int64_t scored_tokens = 0;
+  RETURN_IF_ERROR(model_->ResetLoss());
   for (int64_t step = 0; step < validation_->steps_per_epoch(); ++step) {
     ASSIGN_OR_RETURN(const StepBatches batches,
                      validation_->MicroBatchesForStep(step, options_.rank, communicator_->world_size()));
-    for (const MicroBatch& batch : batches.micro_batches) {
-      ASSIGN_OR_RETURN(const LossSum part, model_->Forward(batch));
-      loss += part;
-    }
+    for (const MicroBatch& batch : batches.micro_batches) RETURN_IF_ERROR(model_->Forward(batch));
+    scored_tokens += batches.scored_tokens;
   }
-  std::vector<double> sums = {loss.sum, loss.weight};
-  RETURN_IF_ERROR(communicator_->AllReduceSum(absl::MakeSpan(sums)));
+  RETURN_IF_ERROR(communicator_->AllReduceSum(model_->loss_sum()));
+  ASSIGN_OR_RETURN(const double loss_sum, model_->ReadLoss());
   v1::ValidationMetrics metrics;
   metrics.set_step(op.step());
-  metrics.set_loss(sums[0] / std::max(1.0, sums[1]));
-  metrics.set_scored_tokens(static_cast<int64_t>(sums[1]));
+  metrics.set_loss(loss_sum / static_cast<double>(std::max<int64_t>(1, scored_tokens)));
+  metrics.set_scored_tokens(scored_tokens);
   metrics.set_samples(validation_->rows());
   metrics.set_seconds(absl::ToDoubleSeconds(absl::Now() - start));
   if (metrics_log_ != nullptr) RETURN_IF_ERROR(metrics_log_->Write(metrics));
@@ -201,12 +197,12 @@ absl::StatusOr<v1::ForwardBackwardResult> LanguageModelRole::ForwardBackward(con
   RETURN_IF_ERROR(RequireModel());
   if (!op.forward_only()) RETURN_IF_ERROR(RequireTrainable());
   if (op.step() < 1) return absl::InvalidArgumentError(absl::StrCat("step ", op.step(), ": steps count from 1"));
-  ASSIGN_OR_RETURN(const StepTotals totals, RunStep(op.step(), op.forward_only()));
-  std::vector<double> sums = {totals.loss.sum, totals.loss.weight};
-  RETURN_IF_ERROR(communicator_->AllReduceSum(absl::MakeSpan(sums)));
+  ASSIGN_OR_RETURN(const StepTotals totals, RunStep(op.step(), op.forward_only() ? Pass::kForward : Pass::kAccumulate));
+  RETURN_IF_ERROR(communicator_->AllReduceSum(model_->loss_sum()));
+  ASSIGN_OR_RETURN(const double loss_sum, model_->ReadLoss());
   v1::ForwardBackwardResult result;
-  result.set_loss(sums[0] / std::max(1.0, sums[1]));
-  result.set_scored_tokens(static_cast<int64_t>(sums[1]));
+  result.set_loss(loss_sum / static_cast<double>(std::max<int64_t>(1, totals.batches.scored_tokens)));
+  result.set_scored_tokens(totals.batches.scored_tokens);
   return result;
 }
 
@@ -218,7 +214,8 @@ absl::StatusOr<v1::OptimizerZeroGradResult> LanguageModelRole::OptimizerZeroGrad
 
 absl::StatusOr<v1::OptimizerStepResult> LanguageModelRole::OptimizerStep(const v1::OptimizerStepOp&) {
   RETURN_IF_ERROR(RequireTrainable());
-  ASSIGN_OR_RETURN(const OptimizerStepResult applied, ApplyGradients(/*loss=*/0));
+  RETURN_IF_ERROR(ApplyGradients(/*loss=*/{}));
+  ASSIGN_OR_RETURN(const OptimizerStepResult applied, optimizer_->Read());
   counters_.optimizer_updates += !applied.skipped;
   counters_.skipped_updates += applied.skipped;
   v1::OptimizerStepResult result;

@@ -10,8 +10,8 @@ namespace cpu {
 absl::Status Run(const MatMul& args, Stream stream);
 }  // namespace cpu
 
-namespace aten {  // any device
+namespace cuda {  // cuBLASLt
 absl::Status Run(const MatMul& args, Stream stream);
-}  // namespace aten
+}  // namespace cuda
 
 }  // namespace sluice::kernels

@@ -24,6 +24,12 @@ struct Problem {
   float alpha, beta;
 };
 
+// The bias of one column as fp32; 0 without a bias.
+template <typename Out>
+float BiasAt(const Out* bias, int64_t column) {
+  return bias == nullptr ? 0.0f : static_cast<float>(bias[column]);
+}
+
 // Splits the depth into equal steps of at most kBlockDepth, so that no short one is left over.
 int64_t DepthStep(int64_t depth) {
   const int64_t steps = (depth + kBlockDepth - 1) / kBlockDepth;
@@ -69,7 +75,8 @@ void MultiplyColumns(Operand<T> left, Operand<T> right, const Problem& problem, 
 }
 
 template <typename T, typename Out>
-void Multiply(Operand<T> left, Operand<T> right, const Problem& problem, Out* out, int64_t out_stride) {
+void Multiply(Operand<T> left, Operand<T> right, const Problem& problem, const Out* bias, Out* out,
+              int64_t out_stride) {
   const int64_t depth_step = DepthStep(problem.depth);
   const int64_t block_columns = std::min(kBlockColumns, RoundUp(problem.columns, kTileColumns));
   Scratch packed_right = MakeScratch(depth_step * block_columns);
@@ -82,6 +89,13 @@ void Multiply(Operand<T> left, Operand<T> right, const Problem& problem, Out* ou
     const Operand<T> block_right = {right.at(0, column), right.stride, right.transposed};
     if constexpr (kDirect) {
       MultiplyColumns(left, block_right, block, packed_right.get(), packed_left.get(), out + column, out_stride);
+      if (bias == nullptr) continue;
+      ParallelFor(problem.rows, GrainOf(block.columns), [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row) {
+          float* to = out + row * out_stride + column;
+          for (int64_t i = 0; i < block.columns; ++i) to[i] += bias[column + i];
+        }
+      });
     } else {
       // A bf16 result is rounded once, so its sums are kept in fp32 until the depth is through.
       block.beta = 0.0f;
@@ -91,7 +105,7 @@ void Multiply(Operand<T> left, Operand<T> right, const Problem& problem, Out* ou
           const float* from = sums.get() + row * block.columns;
           Out* to = out + row * out_stride + column;
           if (problem.beta == 0.0f) {
-            for (int64_t i = 0; i < block.columns; ++i) to[i] = Out(from[i]);
+            for (int64_t i = 0; i < block.columns; ++i) to[i] = Out(from[i] + BiasAt(bias, column + i));
           } else {
             for (int64_t i = 0; i < block.columns; ++i) {
               to[i] = Out(from[i] + problem.beta * static_cast<float>(to[i]));
@@ -105,7 +119,8 @@ void Multiply(Operand<T> left, Operand<T> right, const Problem& problem, Out* ou
 
 // Each output is the dot product of two contiguous rows: the right operand is read once, as it lies.
 template <typename T, typename Out>
-void MultiplyFewRows(Operand<T> left, Operand<T> right, const Problem& problem, Out* out, int64_t out_stride) {
+void MultiplyFewRows(Operand<T> left, Operand<T> right, const Problem& problem, const Out* bias, Out* out,
+                     int64_t out_stride) {
   ParallelFor(problem.columns, GrainOf(problem.depth * problem.rows), [&](int64_t begin, int64_t end) {
     for (int64_t column = begin; column < end; ++column) {
       const T* weights = right.data + column * right.stride;
@@ -116,7 +131,7 @@ void MultiplyFewRows(Operand<T> left, Operand<T> right, const Problem& problem, 
         for (int64_t i = 0; i < problem.depth; ++i)
           sum += static_cast<float>(values[i]) * static_cast<float>(weights[i]);
         Out& to = out[row * out_stride + column];
-        to = problem.beta == 0.0f ? Out(problem.alpha * sum)
+        to = problem.beta == 0.0f ? Out(problem.alpha * sum + BiasAt(bias, column))
                                   : Out(problem.alpha * sum + problem.beta * static_cast<float>(to));
       }
     }
@@ -138,9 +153,9 @@ absl::Status Run(const MatMul& args, Stream) {
     VisitFloating(args.c.dtype, [&](auto output) {
       using Out = decltype(output);
       if (problem.rows <= kFewRows && !args.transpose_a && args.transpose_b) {
-        MultiplyFewRows(left, right, problem, args.c.as<Out>(), args.c.row_stride);
+        MultiplyFewRows(left, right, problem, args.bias.as<Out>(), args.c.as<Out>(), args.c.row_stride);
       } else {
-        Multiply(left, right, problem, args.c.as<Out>(), args.c.row_stride);
+        Multiply(left, right, problem, args.bias.as<Out>(), args.c.as<Out>(), args.c.row_stride);
       }
     });
   });

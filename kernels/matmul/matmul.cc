@@ -19,14 +19,17 @@ absl::Status Validate(const MatMul& args, Stream stream) {
   const Shape b_shape = args.transpose_b ? Shape{columns, depth} : Shape{depth, columns};
   RETURN_IF_ERROR(CheckView(kKernel, "b", args.b, args.a.dtype, b_shape, stream.device, Layout::kStrided));
   const DType c_dtype = args.c.dtype == args.a.dtype ? args.a.dtype : DType::kFloat32;
-  return CheckView(kKernel, "c", args.c, c_dtype, {rows, columns}, stream.device, Layout::kStrided);
+  RETURN_IF_ERROR(CheckView(kKernel, "c", args.c, c_dtype, {rows, columns}, stream.device, Layout::kStrided));
+  if (args.bias.empty()) return absl::OkStatus();
+  if (args.beta != 0.0f) return InvalidArgument(kKernel, "bias", "given with a beta that is not 0");
+  return CheckView(kKernel, "bias", args.bias, c_dtype, {columns}, stream.device);
 }
 
 }  // namespace
 
 absl::Status Run(const MatMul& args, Stream stream) {
   RETURN_IF_ERROR(Validate(args, stream));
-  return stream.device.is_cpu() ? cpu::Run(args, stream) : aten::Run(args, stream);
+  return stream.device.is_cpu() ? cpu::Run(args, stream) : cuda::Run(args, stream);
 }
 
 }  // namespace sluice::kernels

@@ -1,7 +1,7 @@
 // Matrix product: C = alpha * op(A) * op(B) + beta * C, where op transposes or not.
 //
 // The three products of a linear layer y = x W^T with W [out, in], for T tokens:
-//   y  = x  W        .a = x,  .b = W, .transpose_b = true               [T, out]
+//   y  = x  W^T + b  .a = x,  .b = W, .transpose_b = true, .bias = b    [T, out]
 //   dx = dy W        .a = dy, .b = W                                    [T, in]
 //   dW += dy^T x     .a = dy, .transpose_a = true, .b = x, .beta = 1    [out, in], fp32
 #pragma once
@@ -12,6 +12,8 @@
 
 namespace sluice::kernels {
 
+inline constexpr int64_t kMatMulWorkspace = int64_t{64} << 20;
+
 struct MatMul {
   ConstTensorView a;  // [M, K], or [K, M] with transpose_a; bf16 or fp32; strided
   bool transpose_a = false;
@@ -19,12 +21,14 @@ struct MatMul {
   bool transpose_b = false;
   TensorView c;  // [M, N] fp32, or bf16 if a and b are; strided. Must not alias a or b.
   float alpha = 1.0f;
-  float beta = 0.0f;  // 0: c is overwritten and never read, so it may hold anything
+  float beta = 0.0f;     // 0: c is overwritten and never read, so it may hold anything
+  ConstTensorView bias;  // [N] as c, added to every row before c is rounded; or empty. REQUIRES: beta = 0
 };
 
-// Sums are in fp32; c is rounded once, at the end. Deterministic for a fixed number of threads.
-// Returns InvalidArgument, naming the argument, for mismatched shapes, types or devices, and ResourceExhausted when a
-// GPU has no memory for scratch.
+// Sums are in fp32; c is rounded once, at the end. Deterministic, on the CPU for a fixed number of threads, on CUDA for
+// one choice of algorithm (gemm_tuning.h). On CUDA it takes kMatMulWorkspace bytes of the stream's workspace. Returns
+// InvalidArgument, naming the argument, for mismatched shapes, types or devices, and ResourceExhausted when a GPU has
+// no memory for scratch.
 absl::Status Run(const MatMul& args, Stream stream);
 
 }  // namespace sluice::kernels

@@ -25,6 +25,7 @@ struct Case {
   bool transpose_a, transpose_b;
   float alpha, beta;
   int64_t padding;  // extra elements per row of each matrix
+  bool bias = false;
 };
 
 constexpr DType kF = DType::kFloat32;
@@ -32,13 +33,15 @@ constexpr DType kB = DType::kBFloat16;
 
 // Shapes below one tile, exactly tiles, past the cache blocks (144 rows, 3072 columns, 352 deep), decode-like.
 constexpr Case kCases[] = {
-    {1, 1, 1, kF, kF, false, false, 1.0f, 0.0f, 0},     {6, 16, 8, kF, kF, false, false, 1.0f, 0.0f, 0},
-    {7, 17, 9, kF, kF, false, true, 1.0f, 0.0f, 3},     {13, 33, 650, kF, kF, true, false, 1.0f, 1.0f, 0},
-    {150, 40, 353, kF, kF, true, true, 0.5f, 1.0f, 5},  {300, 64, 64, kF, kF, false, false, -2.0f, 0.25f, 0},
-    {2, 5000, 70, kF, kF, false, true, 2.0f, 0.0f, 0},  {4, 50, 333, kB, kB, false, true, 1.0f, 1.0f, 2},
-    {10, 6200, 40, kF, kF, false, true, 1.0f, 0.0f, 0}, {10, 3100, 33, kB, kB, false, true, 1.0f, 1.0f, 0},
-    {31, 47, 400, kB, kF, true, false, 1.0f, 1.0f, 0},  {31, 47, 700, kB, kB, false, false, 0.5f, 0.0f, 1},
-    {200, 100, 200, kB, kB, true, true, 1.0f, 0.5f, 0}, {5, 24, 24, kB, kF, false, true, 1.0f, 0.0f, 0},
+    {1, 1, 1, kF, kF, false, false, 1.0f, 0.0f, 0},          {6, 16, 8, kF, kF, false, false, 1.0f, 0.0f, 0},
+    {7, 17, 9, kF, kF, false, true, 1.0f, 0.0f, 3},          {13, 33, 650, kF, kF, true, false, 1.0f, 1.0f, 0},
+    {150, 40, 353, kF, kF, true, true, 0.5f, 1.0f, 5},       {300, 64, 64, kF, kF, false, false, -2.0f, 0.25f, 0},
+    {2, 5000, 70, kF, kF, false, true, 2.0f, 0.0f, 0},       {4, 50, 333, kB, kB, false, true, 1.0f, 1.0f, 2},
+    {10, 6200, 40, kF, kF, false, true, 1.0f, 0.0f, 0},      {10, 3100, 33, kB, kB, false, true, 1.0f, 1.0f, 0},
+    {31, 47, 400, kB, kF, true, false, 1.0f, 1.0f, 0},       {31, 47, 700, kB, kB, false, false, 0.5f, 0.0f, 1},
+    {200, 100, 200, kB, kB, true, true, 1.0f, 0.5f, 0},      {5, 24, 24, kB, kF, false, true, 1.0f, 0.0f, 0},
+    {3, 40, 64, kF, kF, false, true, 1.0f, 0.0f, 0, true},   {70, 96, 64, kF, kF, false, true, 1.0f, 0.0f, 0, true},
+    {2, 3200, 48, kB, kB, false, true, 1.0f, 0.0f, 0, true}, {70, 3104, 64, kB, kB, false, true, 0.5f, 0.0f, 8, true},
 };
 
 class MatMulTest : public testing::BackendTest<Case> {};
@@ -53,8 +56,11 @@ TEST_P(MatMulTest, EqualsDoubleReference) {
   auto out = c.beta == 0.0f ? HostTensor::Poisoned(c.out, out_shape, c.columns + c.padding)
                             : HostTensor::Random(c.out, out_shape, 3, 1.0, c.columns + c.padding);
 
+  const auto bias = c.bias ? HostTensor::Random(c.out, {c.columns}, 4) : HostTensor();
+
   const std::vector<double> a_values = a.values();
   const std::vector<double> b_values = b.values();
+  const std::vector<double> bias_values = c.bias ? bias.values() : std::vector<double>(c.columns, 0.0);
   std::vector<double> want = out.values();
   for (int64_t i = 0; i < c.rows; ++i) {
     for (int64_t j = 0; j < c.columns; ++j) {
@@ -64,7 +70,7 @@ TEST_P(MatMulTest, EqualsDoubleReference) {
                b_values[c.transpose_b ? j * c.depth + p : p * c.columns + j];
       }
       double& to = want[i * c.columns + j];
-      to = c.alpha * sum + (c.beta == 0.0f ? 0.0 : c.beta * to);
+      to = c.alpha * sum + (c.beta == 0.0f ? bias_values[j] : c.beta * to);
     }
   }
 
@@ -74,7 +80,8 @@ TEST_P(MatMulTest, EqualsDoubleReference) {
                        .transpose_b = c.transpose_b,
                        .c = out,
                        .alpha = c.alpha,
-                       .beta = c.beta};
+                       .beta = c.beta,
+                       .bias = bias};
   ASSERT_OK(CALL_BACKEND(backend, Run, args));
   EXPECT_TENSOR_NEAR(out, want, testing::SumTolerance(c.out, static_cast<double>(c.depth)));
 }
@@ -112,6 +119,10 @@ TEST(MatMulTest, NamesTheWrongArgument) {
   auto out_bf16 = HostTensor::Poisoned(kB, {4, 5});
   EXPECT_THAT(kernels::Run(MatMul{.a = a, .b = b_fits, .c = out_bf16}, cpu),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("matmul: c:")));
+  auto sum = HostTensor::Random(kF, {4, 5}, 3);
+  const auto bias = HostTensor::Random(kF, {5}, 4);
+  EXPECT_THAT(kernels::Run(MatMul{.a = a, .b = b_fits, .c = sum, .beta = 1.0f, .bias = bias}, cpu),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("matmul: bias: given with a beta that is not 0")));
   EXPECT_THAT(kernels::Run(MatMul{.a = a, .b = b_fits}, cpu),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("got nothing")));
 }

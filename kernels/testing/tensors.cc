@@ -26,21 +26,11 @@ bool HasGpu() {
 
 }  // namespace
 
-std::string Name(Backend backend) {
-  switch (backend) {
-    case Backend::kCpu:
-      return "cpu";
-    case Backend::kAten:
-      return "aten";
-    case Backend::kAtenCuda:
-      return "aten_cuda";
-  }
-  return "unknown";
-}
+std::string Name(Backend backend) { return backend == Backend::kCpu ? "cpu" : "cuda"; }
 
 std::vector<Backend> AvailableBackends() {
-  std::vector<Backend> backends = {Backend::kCpu, Backend::kAten};
-  if (HasGpu()) backends.push_back(Backend::kAtenCuda);
+  std::vector<Backend> backends = {Backend::kCpu};
+  if (HasGpu()) backends.push_back(Backend::kCuda);
   return backends;
 }
 
@@ -56,13 +46,13 @@ template <typename T>
 T* SharedAllocator<T>::allocate(size_t count) {
   if (!HasGpu()) return static_cast<T*>(::operator new(count * sizeof(T)));
   void* data = nullptr;
-  if (cudaHostAlloc(&data, count * sizeof(T), cudaHostAllocDefault) != cudaSuccess) throw std::bad_alloc();
+  if (cudaMallocManaged(&data, count * sizeof(T)) != cudaSuccess) throw std::bad_alloc();
   return static_cast<T*>(data);
 }
 
 template <typename T>
 void SharedAllocator<T>::deallocate(T* data, size_t) {
-  HasGpu() ? static_cast<void>(cudaFreeHost(data)) : ::operator delete(data);
+  HasGpu() ? static_cast<void>(cudaFree(data)) : ::operator delete(data);
 }
 
 template struct SharedAllocator<uint8_t>;
@@ -82,6 +72,8 @@ void HostTensor::Set(int64_t element, double value) {
   if (dtype_ == DType::kBFloat16) store(BFloat16(static_cast<float>(value)));
   if (dtype_ == DType::kInt32) store(static_cast<int32_t>(value));
   if (dtype_ == DType::kInt64) store(static_cast<int64_t>(value));
+  if (dtype_ == DType::kFloat64) store(value);
+  if (dtype_ == DType::kInt16) store(static_cast<int16_t>(value));
 }
 
 HostTensor HostTensor::Random(DType dtype, Shape shape, uint64_t seed, double scale, int64_t row_stride) {
@@ -133,6 +125,8 @@ std::vector<double> HostTensor::values() const {
     if (dtype_ == DType::kBFloat16) values[i] = static_cast<float>(load(BFloat16{}));
     if (dtype_ == DType::kInt32) values[i] = load(int32_t{});
     if (dtype_ == DType::kInt64) values[i] = static_cast<double>(load(int64_t{}));
+    if (dtype_ == DType::kFloat64) values[i] = load(double{});
+    if (dtype_ == DType::kInt16) values[i] = load(int16_t{});
   }
   return values;
 }

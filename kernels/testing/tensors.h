@@ -15,14 +15,13 @@
 
 namespace sluice::kernels::testing {
 
-// Which implementation of a kernel a test runs, and where. kAten runs on CPU tensors, so that the CUDA path's formulas
-// are proven where there is no GPU; kAtenCuda runs the same code on the first GPU, if there is one.
-enum class Backend : uint8_t { kCpu, kAten, kAtenCuda };
+// Which implementation of a kernel a test runs: the reference, or the GPU's on the first GPU.
+enum class Backend : uint8_t { kCpu, kCuda };
 
 std::string Name(Backend backend);
-std::vector<Backend> AvailableBackends();
+std::vector<Backend> AvailableBackends();  // kCuda where there is a GPU
 
-// The device of the views that HostTensors give: the CPU unless a BackendTest on kAtenCuda runs.
+// The device of the views that HostTensors give: the CPU unless a BackendTest on kCuda runs.
 Device TestDevice();
 void SetTestDevice(Device device);
 
@@ -34,12 +33,12 @@ template <typename Case>
 class BackendTest : public ::testing::TestWithParam<std::tuple<Case, Backend>> {
  protected:
   void SetUp() override {
-    if (std::get<1>(this->GetParam()) == Backend::kAtenCuda) SetTestDevice(Device::Cuda(0));
+    if (std::get<1>(this->GetParam()) == Backend::kCuda) SetTestDevice(Device::Cuda(0));
   }
   void TearDown() override { SetTestDevice(Device::Cpu()); }
 };
 
-// The name of one test of a BackendTest: "aten_3".
+// The name of one test of a BackendTest: "cuda_3".
 struct BackendTestName {
   template <typename Info>
   std::string operator()(const Info& info) const {
@@ -108,7 +107,7 @@ std::string Difference(const HostTensor& got, const std::vector<double>& want, T
         ::sluice::kernels::DefaultStream(::sluice::kernels::testing::TestDevice()); \
     auto result = (backend) == ::sluice::kernels::testing::Backend::kCpu            \
                       ? ::sluice::kernels::cpu::function((args), stream)            \
-                      : ::sluice::kernels::aten::function((args), stream);          \
+                      : ::sluice::kernels::cuda::function((args), stream);          \
     ::sluice::kernels::testing::WaitForTestDevice();                                \
     return result;                                                                  \
   }()

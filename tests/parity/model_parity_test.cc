@@ -4,6 +4,7 @@
 #include "common/testing/status_matchers.h"
 #include "engine/model/causal_lm.h"
 #include "engine/model/testing/golden_model.h"
+#include "engine/model/testing/run_batch.h"
 #include "engine/optim/adamw_optimizer.h"
 
 namespace sluice::engine {
@@ -36,10 +37,8 @@ TEST_P(ModelParityTest, Logits) {
 
 TEST_P(ModelParityTest, LossAndEveryGradient) {
   const double scored = static_cast<double>(golden_->batch.scored_tokens());
-  ASSERT_OK(parameters_->ZeroGradients());
-  ASSERT_OK_AND_ASSIGN(const LossSum loss, model_->ForwardBackward(golden_->batch, 1 / scored));
-  EXPECT_EQ(loss.weight, scored);
-  EXPECT_NEAR(loss.sum, golden_->Expected("loss_sum")[0], 1e-5 * loss.sum);
+  ASSERT_OK_AND_ASSIGN(const double loss, testing::ForwardBackwardLoss(*model_, golden_->batch, 1 / scored));
+  EXPECT_NEAR(loss, golden_->Expected("loss_sum")[0], 1e-5 * loss);
   ASSERT_OK_AND_ASSIGN(const HostTensors gradients, parameters_->ExportGradients());
   for (const TensorData& gradient : gradients.tensors) {
     const float* begin = reinterpret_cast<const float*>(gradient.bytes.data());
@@ -56,10 +55,10 @@ TEST_P(ModelParityTest, LossesOfTenAdamWSteps) {
                        AdamWOptimizer::Create(parameters_.get(), {.beta1 = 0.9, .beta2 = 0.95, .clip_grad = 1.0}));
   std::vector<float> losses, norms;
   for (int step = 0; step < 10; ++step) {
-    ASSERT_OK(parameters_->ZeroGradients());
-    ASSERT_OK_AND_ASSIGN(const LossSum loss, model_->ForwardBackward(golden_->batch, 1 / scored));
-    ASSERT_OK_AND_ASSIGN(const OptimizerStepResult result, optimizer->Step(3e-3 * (1 - step / 10.0), 0.1));
-    losses.push_back(static_cast<float>(loss.sum / loss.weight));
+    ASSERT_OK_AND_ASSIGN(const double loss, testing::ForwardBackwardLoss(*model_, golden_->batch, 1 / scored));
+    ASSERT_OK(optimizer->Step(3e-3 * (1 - step / 10.0), 0.1));
+    ASSERT_OK_AND_ASSIGN(const OptimizerStepResult result, optimizer->Read());
+    losses.push_back(static_cast<float>(loss / scored));
     norms.push_back(static_cast<float>(result.grad_norm));
   }
   EXPECT_EQ(testing::Difference(losses, golden_->Expected("adamw_losses"), 1e-4, 0), "");

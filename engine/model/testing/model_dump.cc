@@ -16,6 +16,7 @@
 #include "engine/model/causal_lm.h"
 #include "engine/model/load_parameters.h"
 #include "engine/model/testing/golden_model.h"
+#include "engine/model/testing/run_batch.h"
 
 namespace sluice::engine {
 namespace {
@@ -55,9 +56,10 @@ absl::Status Dump(const std::string& folder_path, const std::string& batch_path,
   ASSIGN_OR_RETURN(const auto model, CausalLm::Create(parameters.get(), {.token_slots = batch.token_slots()}));
 
   ASSIGN_OR_RETURN(const std::vector<float> logits, model->Logits(batch));
-  ASSIGN_OR_RETURN(const LossSum loss, model->ForwardBackward(batch, 1.0 / static_cast<double>(batch.scored_tokens())));
+  ASSIGN_OR_RETURN(const double loss,
+                   testing::ForwardBackwardLoss(*model, batch, 1.0 / static_cast<double>(batch.scored_tokens())));
   ASSIGN_OR_RETURN(HostTensors gradients, parameters->ExportGradients());
-  const std::vector<float> loss_sum = {static_cast<float>(loss.sum)};
+  const std::vector<float> loss_sum = {static_cast<float>(loss)};
   std::vector<TensorData> tensors = {FloatTensor("logits", {batch.used_slots(), config.vocab_size}, logits),
                                      FloatTensor("loss_sum", {1}, loss_sum)};
   for (TensorData& gradient : gradients.tensors) {

@@ -1,12 +1,16 @@
-#include "engine/model/device_memory.h"
+#include "engine/device/device_memory.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
+#include <cuda_runtime_api.h>
 
 #include <cstring>
 #include <exception>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "engine/device/engine_stream.h"
+#include "kernels/aten_boundary.h"
 #include "kernels/aten_view.h"
 
 namespace sluice::engine {
@@ -14,11 +18,17 @@ namespace sluice::engine {
 absl::StatusOr<DeviceMemory> DeviceMemory::Allocate(int64_t bytes, kernels::Device device) {
   const c10::Device where(device.is_cpu() ? c10::DeviceType::CPU : c10::DeviceType::CUDA,
                           device.is_cpu() ? c10::DeviceIndex{-1} : static_cast<c10::DeviceIndex>(device.index));
+  if (device.is_cuda()) EngineStream(device);  // the device is made ready before its allocator is asked
   try {
     at::Tensor tensor = at::zeros({bytes}, at::TensorOptions().dtype(at::kByte).device(where));
+    // The allocator zeroed it on a stream of its own, which the engine's does not wait for.
+    if (device.is_cuda()) cudaDeviceSynchronize();
     DeviceMemory memory;
     void* data = tensor.data_ptr();
-    memory.memory_ = std::shared_ptr<void>(data, [tensor](void*) {});
+    memory.memory_ = std::shared_ptr<void>(data, [tensor, device](void*) {
+      // Work that uses the memory may still be under way, and the allocator may give it away at once.
+      (void)Synchronize(device);
+    });
     memory.bytes_ = bytes;
     memory.device_ = device;
     return memory;
@@ -38,14 +48,12 @@ absl::Status CopyTensor(kernels::ConstTensorView from, kernels::TensorView to) {
     std::memmove(to.data, from.data, static_cast<size_t>(from.bytes()));
     return absl::OkStatus();
   }
-  try {
+  const kernels::Device device = from.device.is_cuda() ? from.device : to.device;
+  RETURN_IF_ERROR(kernels::CallAten("copy", EngineStream(device), [&] {
     kernels::AsTensor(to.Reshaped({to.elements()}))
         .copy_(kernels::AsTensor(from.Reshaped({from.elements()})), /*non_blocking=*/false);
-  } catch (const std::exception& error) {
-    return absl::InternalError(
-        absl::StrCat("copy from ", Name(from.device), " to ", Name(to.device), ": ", error.what()));
-  }
-  return absl::OkStatus();
+  }));
+  return Synchronize(device);
 }
 
 }  // namespace sluice::engine
