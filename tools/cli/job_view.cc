@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include "tools/cli/progress_text.h"
 
@@ -16,6 +18,12 @@ int TerminalColumns() {
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+// Whether a line can be taken back and written again.
+bool CanRedraw() {
+  const char* const terminal = std::getenv("TERM");
+  return isatty(STDOUT_FILENO) != 0 && terminal != nullptr && std::string_view(terminal) != "dumb" && *terminal != '\0';
+}
+
 void Print(const std::string& text) {
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
@@ -23,11 +31,11 @@ void Print(const std::string& text) {
 
 }  // namespace
 
-JobView::JobView(Format format) : format_(format), terminal_(isatty(STDOUT_FILENO) != 0) {}
+JobView::JobView(Format format) : format_(format), terminal_(CanRedraw()) {}
 
 void JobView::ClearBar() {
-  if (bar_shown_) Print("\r\033[K");
-  bar_shown_ = false;
+  if (!bar_.empty()) Print(EraseBar(bar_.size(), TerminalColumns()));
+  bar_.clear();
 }
 
 void JobView::Show(const v1::WatchJobResponse& update) {
@@ -35,13 +43,19 @@ void JobView::Show(const v1::WatchJobResponse& update) {
     Print(format_ == Format::kJson ? ToJson(update.event()) : "---\n" + ToYaml(update.event()));
     return;
   }
-  ClearBar();
   // On a terminal steps move the bar; what happens rarely stays as a line above it.
-  if (!terminal_ || !update.event().has_step()) Print(EventLine(update) + "\n");
-  if (terminal_ && update.job().progress().total_steps() > 0) {
-    Print(ProgressBar(update.job().progress(), TerminalColumns() - 1));
-    bar_shown_ = true;
+  if (!terminal_ || !update.event().has_step()) {
+    ClearBar();
+    Print(EventLine(update) + "\n");
   }
+  const v1::Job& job = update.job();
+  if (!terminal_ || job.progress().total_steps() == 0 || job.has_end_time()) return;
+  // The last column stays free: a terminal may go to the next line behind it.
+  const std::string bar = ProgressBar(job.progress(), TerminalColumns() - 1);
+  if (bar == bar_) return;
+  ClearBar();
+  Print(bar);
+  bar_ = bar;
 }
 
 void JobView::Finish(const v1::Job& job) {

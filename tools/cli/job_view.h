@@ -1,5 +1,8 @@
-// Shows a job while it runs: a bar that is redrawn on a terminal, lines otherwise, JSON lines for programs.
+// Shows a job while it runs: a bar that is redrawn on a terminal (unless TERM says that it is a dumb one), lines
+// otherwise, JSON lines for programs. Nothing is coloured.
 #pragma once
+
+#include <string>
 
 #include "sluice/v1/controller.pb.h"
 #include "tools/cli/output.h"
@@ -21,7 +24,7 @@ class JobView {
 
   const Format format_;
   const bool terminal_;
-  bool bar_shown_ = false;
+  std::string bar_;  // what stands on the terminal's last line; empty: nothing
 };
 
 }  // namespace sluice::cli

@@ -1,6 +1,7 @@
 #include "tools/cli/progress_text.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -12,20 +13,43 @@ namespace sluice::cli {
 namespace {
 
 constexpr int kBarWidth = 20;
+constexpr int kShortestBar = 5;
 
-std::string StepNumbers(const v1::StepMetrics& step) {
-  std::string text = absl::StrFormat("loss %.4f  grad_norm %.3g  lr %.3g", step.loss(), step.grad_norm(), step.lr());
+struct Field {
+  std::string text;
+  int importance;  // the lowest is left out first
+};
+
+// In the order they are shown.
+std::vector<Field> StepFields(const v1::StepMetrics& step) {
+  std::vector<Field> fields = {{absl::StrFormat("loss %.4f", step.loss()), 6},
+                               {absl::StrFormat("grad_norm %.3g", step.grad_norm()), 3},
+                               {absl::StrFormat("lr %.3g", step.lr()), 2}};
   if (step.seconds() > 0) {
-    absl::StrAppendFormat(&text, "  tokens/s %.0f  TFLOP/s %.3g", static_cast<double>(step.tokens()) / step.seconds(),
-                          step.model_flops() / step.seconds() / 1e12);
+    fields.push_back({absl::StrFormat("tokens/s %.0f", static_cast<double>(step.tokens()) / step.seconds()), 4});
+    fields.push_back({absl::StrFormat("TFLOP/s %.3g", step.model_flops() / step.seconds() / 1e12), 1});
   }
-  if (step.skipped_nonfinite()) absl::StrAppend(&text, "  (skipped: not finite)");
+  if (step.skipped_nonfinite()) fields.push_back({"(skipped: not finite)", 7});
+  return fields;
+}
+
+void AddTimeLeft(const v1::Progress& progress, std::vector<Field>* fields) {
+  if (!progress.has_eta_seconds()) return;
+  fields->push_back({absl::StrCat("left ", ShortDuration(absl::Seconds(progress.eta_seconds()))), 5});
+}
+
+std::string Join(const std::vector<Field>& fields) {
+  std::string text;
+  for (const Field& field : fields) absl::StrAppend(&text, "  ", field.text);
   return text;
 }
 
-std::string TimeLeft(const v1::Progress& progress) {
-  if (!progress.has_eta_seconds()) return "";
-  return absl::StrCat("  left ", ShortDuration(absl::Seconds(progress.eta_seconds())));
+// Leaves the least important fields out until the rest fits.
+void FitFields(size_t columns, std::vector<Field>* fields) {
+  while (!fields->empty() && Join(*fields).size() > columns) {
+    fields->erase(std::min_element(fields->begin(), fields->end(),
+                                   [](const Field& a, const Field& b) { return a.importance < b.importance; }));
+  }
 }
 
 }  // namespace
@@ -33,9 +57,11 @@ std::string TimeLeft(const v1::Progress& progress) {
 std::string EventLine(const v1::WatchJobResponse& update) {
   const v1::JobEvent& event = update.event();
   switch (event.detail_case()) {
-    case v1::JobEvent::kStep:
-      return absl::StrCat("step ", event.step().step(), "/", update.job().progress().total_steps(), "  ",
-                          StepNumbers(event.step()), TimeLeft(update.job().progress()));
+    case v1::JobEvent::kStep: {
+      std::vector<Field> fields = StepFields(event.step());
+      AddTimeLeft(update.job().progress(), &fields);
+      return absl::StrCat("step ", event.step().step(), "/", update.job().progress().total_steps(), Join(fields));
+    }
     case v1::JobEvent::kValidation:
       return absl::StrFormat("validation after step %d  loss %.4f  (%d rows, %d scored tokens, %s)",
                              event.validation().step(), event.validation().loss(), event.validation().samples(),
@@ -52,13 +78,29 @@ std::string EventLine(const v1::WatchJobResponse& update) {
 
 std::string ProgressBar(const v1::Progress& progress, int columns) {
   const int64_t total = std::max<int64_t>(1, progress.total_steps());
-  const int filled = static_cast<int>(std::min(progress.step(), total) * kBarWidth / total);
-  std::string bar = absl::StrCat("[", std::string(filled, '='));
-  if (filled < kBarWidth) absl::StrAppend(&bar, ">", std::string(kBarWidth - filled - 1, ' '));
-  absl::StrAppend(&bar, "] ", progress.step(), "/", progress.total_steps());
-  if (progress.has_last_step()) absl::StrAppend(&bar, "  ", StepNumbers(progress.last_step()));
-  absl::StrAppend(&bar, TimeLeft(progress));
-  return bar.substr(0, std::max(0, columns));
+  const std::string numbers = absl::StrCat(progress.step(), "/", progress.total_steps());
+  std::string bar;
+  const int width = std::min<int>(kBarWidth, columns - static_cast<int>(numbers.size()) - 3);
+  if (width >= kShortestBar) {
+    const int filled = static_cast<int>(std::min(progress.step(), total) * width / total);
+    bar = absl::StrCat("[", std::string(filled, '='));
+    if (filled < width) absl::StrAppend(&bar, ">", std::string(width - filled - 1, ' '));
+    bar += "] ";
+  }
+  bar += numbers;
+  std::vector<Field> fields;
+  if (progress.has_last_step()) fields = StepFields(progress.last_step());
+  AddTimeLeft(progress, &fields);
+  const size_t room = static_cast<size_t>(std::max(0, columns));
+  FitFields(room - std::min(room, bar.size()), &fields);
+  return absl::StrCat(bar, Join(fields)).substr(0, room);
+}
+
+std::string EraseBar(size_t length, int columns) {
+  const size_t rows_above = length == 0 ? 0 : (length - 1) / static_cast<size_t>(columns);
+  std::string text = "\r";
+  if (rows_above > 0) absl::StrAppend(&text, "\033[", rows_above, "A");
+  return text + "\033[J";
 }
 
 std::string Summary(const v1::Job& job) {
