@@ -94,7 +94,10 @@ class FakeEngine final : public EngineService::Service {
 
   grpc::Status Train(int64_t step, StepMetrics* metrics) {
     if (step == fault_step_ && !fault_.empty()) {
-      if (fault_ == "crash") raise(SIGSEGV);
+      if (fault_ == "crash") {
+        signal(SIGSEGV, SIG_DFL);  // a sanitizer's handler would turn the signal into an exit code
+        raise(SIGSEGV);
+      }
       if (fault_ == "kill") raise(SIGKILL);
       if (fault_ == "hang") absl::Notification().WaitForNotification();
       if (fault_ == "error") return {grpc::StatusCode::INVALID_ARGUMENT, "data.train_files: bad row"};
