@@ -1,7 +1,9 @@
 # The three kinds of target in this tree.
 
-# First among all libraries, so that its functions come before Abseil's.
 if(SLUICE_SANITIZE STREQUAL "thread")
+  # protobuf's messages have another layout where this is defined, and the system's library was built without it.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-U__SANITIZE_THREAD__>)
+  # First among all libraries, so that its functions come before Abseil's.
   add_library(sluice_tsan_mutex SHARED ${CMAKE_CURRENT_LIST_DIR}/tsan_mutex.cc)
   target_link_libraries(sluice_tsan_mutex PRIVATE absl::synchronization ${CMAKE_DL_LIBS})
   link_libraries(sluice_tsan_mutex)

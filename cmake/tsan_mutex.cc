@@ -1,6 +1,6 @@
-// For builds with ThreadSanitizer: tells it what absl::Mutex orders. The system's Abseil is not instrumented, so without
-// this every access that a mutex guards would be reported as a race. The functions stand in front of Abseil's own, for
-// our code and for gRPC's, which hands our data from thread to thread under the same mutexes.
+// For builds with ThreadSanitizer: tells it what absl::Mutex orders. The system's Abseil is not instrumented, so
+// without this every access that a mutex guards would be reported as a race. The functions stand in front of Abseil's
+// own, for our code and for gRPC's, which hands our data from thread to thread under the same mutexes.
 #include <dlfcn.h>
 
 #include "absl/synchronization/mutex.h"
