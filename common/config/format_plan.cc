@@ -58,7 +58,7 @@ std::string FormatPlan(const Plan& plan) {
                       Pad(FormatRate(point.learning_rate), 16), FormatRate(point.weight_decay), "\n");
     }
   }
-  absl::StrAppend(&out, "\n  ", Pad("memory per rank (estimate)", kLabel), "\n");
+  absl::StrAppend(&out, "\n  memory per rank on ", plan.memory_device, " (estimate)\n");
   for (const Plan::Memory& part : plan.memory) {
     row(absl::StrCat("  ", part.part), absl::StrCat(Pad(FormatBytes(part.bytes), 14), part.how));
   }
@@ -94,6 +94,7 @@ std::string PlanJson(const Plan& plan) {
                                 {"learning_rate", point.learning_rate},
                                 {"weight_decay", point.weight_decay}});
   }
+  json["memory_device"] = plan.memory_device;
   json["memory_bytes_per_rank"] = Json::object();
   for (const Plan::Memory& part : plan.memory) json["memory_bytes_per_rank"][part.part] = part.bytes;
   json["memory_bytes_per_rank"]["total"] = TotalMemoryBytes(plan);

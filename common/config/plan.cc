@@ -5,55 +5,14 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/memory_plan.h"
 #include "common/config/plan_notes.h"
-#include "common/config/readable.h"
 #include "common/config/schedule_from_spec.h"
 #include "common/config/steps.h"
 #include "common/status_macros.h"
 
 namespace sluice {
 namespace {
-
-// Elements that one token slot keeps and needs, as engine/model/decoder_layer.h lists its buffers.
-struct SlotSizes {
-  int64_t per_layer = 0;   // kept from forward to backward in each layer, storage type
-  int64_t shared = 0;      // scratch, gradients and the last hidden states, storage type
-  int64_t statistics = 0;  // fp32 in each layer: norms and attention
-};
-
-SlotSizes SizesOf(const ModelFacts& m, bool backward) {
-  const int64_t query = m.attention_heads * m.head_dim, key_value = m.key_value_heads * m.head_dim;
-  const int64_t qkv = query + 2 * key_value, qk = m.qk_norm ? query + key_value : 0;
-  SlotSizes sizes;
-  sizes.per_layer = 2 * m.hidden_size + qkv + qk + query + 2 * m.intermediate_size;
-  sizes.statistics = 2 + m.attention_heads + (m.qk_norm ? m.attention_heads + m.key_value_heads : 0);
-  sizes.shared = 4 * m.hidden_size + m.intermediate_size;
-  if (backward) sizes.shared += 2 * m.hidden_size + m.intermediate_size + query + qkv + qk;
-  return sizes;
-}
-
-std::vector<Plan::Memory> MemoryOf(const v1::JobSpec& spec, const ModelFacts& model) {
-  const bool trains = !spec.engine().forward_only();
-  const bool bf16 = spec.engine().model_dtype() == "bf16";
-  const int64_t storage = bf16 ? 2 : 4;
-  const int64_t slots = spec.data().max_token_len_per_gpu();
-  std::vector<Plan::Memory> memory;
-  const auto add_per_parameter = [&](const std::string& part, int64_t bytes) {
-    memory.push_back({part, model.parameters * bytes, absl::StrCat(bytes, " bytes a parameter")});
-  };
-  add_per_parameter("weights", storage);
-  if (trains) {
-    if (bf16) add_per_parameter("master weights", 4);
-    add_per_parameter("gradients", 4);
-    add_per_parameter("moments", 8);
-  }
-  const SlotSizes sizes = SizesOf(model, trains);
-  const int64_t layers = trains ? model.layers : 1;
-  const int64_t per_slot = layers * (sizes.per_layer * storage + sizes.statistics * 4) + sizes.shared * storage;
-  memory.push_back(
-      {"activations", slots * per_slot, absl::StrCat(FormatCount(slots), " slots x ", FormatBytes(per_slot))});
-  return memory;
-}
 
 std::vector<Plan::CurvePoint> CurveOf(const Schedule& schedule) {
   const int64_t total = schedule.total_steps();
@@ -119,8 +78,9 @@ absl::StatusOr<Plan> MakePlan(const v1::JobSpec& spec, const ModelFacts& model, 
     ASSIGN_OR_RETURN(const Schedule schedule, Schedule::Create(ScheduleFromSpec(spec.optim()), *plan.total_steps));
     plan.curve = CurveOf(schedule);
   }
-  plan.memory = MemoryOf(spec, model);
-  plan.notes = NotesOn(spec, plan);
+  plan.memory_device = MemoryDevice(spec.engine());
+  plan.memory = MemoryOf(spec, model, plan);
+  plan.notes = NotesOn(spec, model, plan);
   return plan;
 }
 

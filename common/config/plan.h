@@ -43,7 +43,8 @@ struct Plan {
   std::optional<double> tokens_per_step;  // all ranks, mean
   std::optional<int64_t> train_rows, steps_per_epoch, total_steps;
   std::vector<CurvePoint> curve;   // empty where total_steps is unknown
-  std::vector<Memory> memory;      // per rank, an estimate from the engine's buffers
+  std::string memory_device;       // "cpu" or "cuda": what memory is the memory of (memory_plan.h)
+  std::vector<Memory> memory;      // per rank, from the engine's buffers
   std::vector<std::string> notes;  // how values are understood, and which ones do nothing here
 };
 

@@ -1,23 +1,95 @@
 #include "common/config/plan_notes.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/config/readable.h"
+#include "common/config/memory_plan.h"
 
 namespace sluice {
 namespace {
 
 using Notes = std::vector<std::string>;
 
-void NotesOnEngine(const v1::JobSpec& spec, const Plan& plan, Notes* notes) {
-  const v1::EngineSpec& engine = spec.engine();
-  if (engine.device() == "auto")
-    notes->push_back("engine.device auto: cuda where the worker has a usable GPU, else cpu");
-  if (engine.model_dtype() == "bf16") {
-    notes->push_back(
-        "engine.model_dtype bf16: weights and activations in bf16; gradients, moments and master weights in fp32");
+void NotesOnPrecision(const v1::JobSpec& spec, Notes* notes) {
+  const v1::OptimSpec& optim = spec.optim();
+  const bool trains = !spec.engine().forward_only();
+  if (spec.engine().model_dtype() == "bf16") {
+    notes->push_back(trains ? "engine.model_dtype bf16: weights and activations in bf16, gradients in fp32"
+                            : "engine.model_dtype bf16: weights and activations in bf16");
+    if (!trains) return;
+    notes->push_back(optim.master_weights()
+                         ? "optim.master_weights: 16 more bits beside each weight make it an exact fp32 master"
+                         : "optim.master_weights false: the bf16 weights are all there is, rounded stochastically");
   } else {
-    notes->push_back("engine.model_dtype fp32: everything in fp32; the weights are their own master copy");
+    notes->push_back("engine.model_dtype fp32: weights, activations and gradients in fp32");
+    if (!trains) return;
+    if (!optim.master_weights()) {
+      notes->push_back("optim.master_weights does nothing: fp32 weights are their own master copy");
+    }
   }
+  if (optim.moments_dtype() == "bf16") {
+    notes->push_back(
+        "optim.moments_dtype bf16: both moments are rounded stochastically; 4 bytes a parameter are saved");
+  }
+}
+
+void NotesOnCheckpointing(const v1::EngineSpec& engine, Notes* notes) {
+  const std::string& mode = engine.activation_checkpointing();
+  if (engine.forward_only()) {
+    notes->push_back("engine.activation_checkpointing does nothing: forward_only has no backward");
+  } else if (mode == "full") {
+    notes->push_back(
+        "engine.activation_checkpointing full: each layer keeps its entry only and runs its forward twice; least "
+        "memory, most time");
+  } else if (mode == "selective") {
+    notes->push_back(
+        "engine.activation_checkpointing selective: the outputs of norms and SwiGLU are computed again in the "
+        "backward, by kernels that read their inputs anyway");
+  } else {
+    notes->push_back("engine.activation_checkpointing none: all activations are kept; most memory");
+  }
+}
+
+// Of the keys that are about CUDA.
+void NotesOnCuda(const v1::EngineSpec& engine, const ModelFacts& model, Notes* notes) {
+  if (engine.device() == "cpu") {
+    if (engine.full_determinism()) {
+      notes->push_back("engine.full_determinism does nothing on the CPU: computation there always repeats");
+    }
+    notes->push_back("engine.gemm_autotune and engine.cuda_graphs do nothing on the CPU");
+    return;
+  }
+  const bool recordable = IsRecordable(engine, model.head_dim);
+  if (engine.full_determinism()) {
+    notes->push_back(absl::StrCat("engine.full_determinism: reruns on CUDA give the same bits",
+                                  engine.gemm_autotune() ? "; engine.gemm_autotune does nothing" : ""));
+    if (recordable && !engine.forward_only()) {
+      notes->push_back(absl::StrCat(
+          "engine.full_determinism: attention's backward takes 2 * B * ", model.attention_heads,
+          " * S^2 bytes of workspace, for the B sequences of a micro-batch of which the longest has S tokens, both "
+          "rounded up to powers of two; for long contexts lower data.max_token_len_per_gpu or leave it out"));
+    }
+  } else if (engine.gemm_autotune()) {
+    notes->push_back(
+        "engine.gemm_autotune: the first steps on CUDA are slower; the choices are kept in gemm.txt in data.cache_dir");
+  }
+  if (engine.cuda_graphs() && !recordable) {
+    notes->push_back(absl::StrCat("engine.cuda_graphs does nothing: attention in ", engine.model_dtype(),
+                                  " with heads of ", model.head_dim,
+                                  " cannot be recorded (bf16 can, with heads of at most 128 that divide by 8)"));
+  } else if (engine.cuda_graphs()) {
+    notes->push_back("engine.cuda_graphs: forward and backward of the layers are recorded and launched as one each");
+  }
+}
+
+void NotesOnEngine(const v1::JobSpec& spec, const ModelFacts& model, const Plan& plan, Notes* notes) {
+  const v1::EngineSpec& engine = spec.engine();
+  if (engine.device() == "auto") {
+    notes->push_back(
+        "engine.device auto: cuda where the worker has a usable GPU, else cpu; the memory is that on cuda, on a CPU "
+        "only the workspace is another");
+  }
+  NotesOnPrecision(spec, notes);
+  NotesOnCheckpointing(engine, notes);
+  NotesOnCuda(engine, model, notes);
   if (plan.ranks > 1) {
     notes->push_back(absl::StrCat("engine.distributed_strategy ddp: each of the ", plan.ranks,
                                   " ranks holds the whole model; gradients are summed once a step"));
@@ -65,9 +137,9 @@ void NotesOnRun(const v1::JobSpec& spec, const Plan& plan, Notes* notes) {
 
 }  // namespace
 
-std::vector<std::string> NotesOn(const v1::JobSpec& spec, const Plan& plan) {
+std::vector<std::string> NotesOn(const v1::JobSpec& spec, const ModelFacts& model, const Plan& plan) {
   Notes notes;
-  NotesOnEngine(spec, plan, &notes);
+  NotesOnEngine(spec, model, plan, &notes);
   NotesOnSchedule(spec.optim(), &notes);
   NotesOnRun(spec, plan, &notes);
   return notes;

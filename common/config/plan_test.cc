@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "absl/strings/str_join.h"
 #include "common/config/job_reader.h"
 #include "common/config/readable.h"
 #include "common/testing/status_matchers.h"
@@ -85,28 +86,135 @@ TEST(PlanTest, UnknownDataLeavesNumbersOut) {
   EXPECT_EQ(*limited.total_steps, 5);
 }
 
-TEST(PlanTest, MemoryByPart) {
-  const auto parts = [](const std::vector<std::string>& overrides) {
-    const auto plan = MakePlan(Spec(overrides), Model(), {});
-    std::map<std::string, int64_t> bytes;
-    for (const auto& part : plan->memory) bytes[part.part] = part.bytes;
-    return bytes;
-  };
-  // Query 8, key and value 4 each: 16 + 16 + 8 + 32 values and 4 statistics a layer; 32 + 16 shared and 16 + 16 + 8 +
-  // 16 for the backward.
-  const auto fp32 = parts({});
+std::map<std::string, int64_t> MemoryParts(const std::vector<std::string>& overrides, const ModelFacts& model,
+                                           const DataFacts& data = {}) {
+  const auto plan = MakePlan(Spec(overrides), model, data);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  std::map<std::string, int64_t> bytes;
+  for (const auto& part : plan->memory) bytes[part.part] = part.bytes;
+  return bytes;
+}
+
+TEST(PlanTest, MemoryOfParametersAndOptimizer) {
+  const auto fp32 = MemoryParts({}, Model());
   EXPECT_EQ(fp32.at("weights"), 4000);
   EXPECT_EQ(fp32.at("gradients"), 4000);
   EXPECT_EQ(fp32.at("moments"), 8000);
   EXPECT_EQ(fp32.count("master weights"), 0u);
-  EXPECT_EQ(fp32.at("activations"), 256 * (2 * (72 * 4 + 4 * 4) + (48 + 56) * 4));
-  const auto bf16 = parts({"engine.model_dtype=bf16"});
+  const auto bf16 = MemoryParts({"engine.model_dtype=bf16"}, Model());
   EXPECT_EQ(bf16.at("weights"), 2000);
-  EXPECT_EQ(bf16.at("master weights"), 4000);
-  EXPECT_EQ(bf16.at("activations"), 256 * (2 * (72 * 2 + 4 * 4) + (48 + 56) * 2));
-  const auto forward = parts({"engine.forward_only=true", "data.val_files=v"});
+  EXPECT_EQ(bf16.at("master weights"), 2000);
+  EXPECT_EQ(bf16.at("gradients"), 4000);
+  const auto least =
+      MemoryParts({"engine.model_dtype=bf16", "optim.master_weights=false", "optim.moments_dtype=bf16"}, Model());
+  EXPECT_EQ(least.count("master weights"), 0u);
+  EXPECT_EQ(least.at("moments"), 4000);
+  const auto forward = MemoryParts({"engine.forward_only=true", "data.val_files=v"}, Model());
   EXPECT_EQ(forward.count("gradients"), 0u);
-  EXPECT_EQ(forward.at("activations"), 256 * ((72 * 4 + 4 * 4) + 48 * 4));
+  EXPECT_EQ(forward.count("moments"), 0u);
+}
+
+// Query 8, key and value 4 each. A layer: residuals 16, norms' outputs 16, qkv 16, q, k and v 16, attention 8,
+// gate_up 32, swiglu 16; 4 statistics. The backward: 16 + 16 + 16 + 8. The rest of the model: 24 and 7 + 9 of 4 bytes.
+TEST(PlanTest, MemoryOfActivations) {
+  const auto activations = [](const std::string& mode, std::vector<std::string> overrides = {}) {
+    overrides.push_back("engine.activation_checkpointing=" + mode);
+    return MemoryParts(overrides, Model()).at("activations");
+  };
+  constexpr int64_t kRest = 24 * 4 + 16 * 4, kBackward = 56 * 4;
+  EXPECT_EQ(activations("none"), 256 * (2 * (104 * 4 + 4 * 4) + 16 * 4 + kBackward + kRest));
+  EXPECT_EQ(activations("selective"), 256 * (2 * (72 * 4 + 4 * 4) + 48 * 4 + kBackward + kRest));
+  EXPECT_EQ(activations("full"), 256 * (2 * 8 * 4 + (112 * 4 + 4 * 4) + kBackward + kRest));
+  EXPECT_EQ(activations("selective", {"engine.model_dtype=bf16"}),
+            256 * (2 * (72 * 2 + 4 * 4) + 48 * 2 + 56 * 2 + 24 * 2 + 16 * 4));
+  EXPECT_EQ(activations("selective", {"engine.forward_only=true", "data.val_files=v"}),
+            256 * (120 * 4 + 4 * 4 + kRest));
+  // qkv is kept for the backward of the queries' and keys' norms, and they have statistics: 3 more.
+  ModelFacts qk_norm = Model();
+  qk_norm.qk_norm = true;
+  EXPECT_EQ(MemoryParts({}, qk_norm).at("activations"), 256 * (2 * (88 * 4 + 7 * 4) + 32 * 4 + kBackward + kRest));
+}
+
+TEST(PlanTest, MemoryOfTheWorkspace) {
+  ModelFacts model = Model();
+  model.head_dim = 8;
+  const auto workspace = [&](const std::vector<std::string>& overrides, const DataFacts& data = {}) {
+    return MemoryParts(overrides, model, data).at("workspace");
+  };
+  // On the CPU 256 rows of 10 logits are less than dk and dv by query head.
+  EXPECT_EQ(workspace({}), 2 * 256 * 16 * 4);
+  // On CUDA 256 rows of logits (10 rounded up to 16), of hidden and of its gradient.
+  constexpr int64_t kProducts = 64 << 20;
+  EXPECT_EQ(workspace({"engine.device=cuda", "engine.model_dtype=bf16"}), kProducts + 256 * (16 + 16) * 2);
+  EXPECT_EQ(workspace({"engine.device=auto", "engine.model_dtype=bf16"}), kProducts + 256 * (16 + 16) * 2);
+  // Sequence by sequence in fp32: 100 tokens.
+  EXPECT_EQ(workspace({"engine.device=cuda"}), kProducts + 256 * (16 + 16) * 4 + 16 * 2 * 100 * 100 + 20 * 2 * 100 * 8);
+  // Many slots: attention's dq, dk and dv are more than the logits.
+  EXPECT_EQ(workspace({"engine.device=cuda", "engine.model_dtype=bf16", "data.max_token_len_per_gpu=1048576"}),
+            1048576 * 12 * 16);
+  EXPECT_EQ(workspace({"engine.device=cuda", "engine.model_dtype=bf16", "data.max_token_len_per_gpu=1048576",
+                       "engine.forward_only=true", "data.val_files=v"}),
+            kProducts + 1048576 * (16 + 16) * 2);
+  // 3000 tokens need room for 4096, two of them for two; with short rows beside them for more.
+  const std::vector<std::string> deterministic = {"engine.device=cuda", "engine.model_dtype=bf16",
+                                                  "engine.full_determinism=true", "data.max_length=3000",
+                                                  "data.max_token_len_per_gpu=8192"};
+  EXPECT_EQ(workspace(deterministic), int64_t{2} * 2 * 2 * 4096 * 4096);
+  // 16 rows a step, 64 in 4 steps and 10 micro-batches: 6.4 in each.
+  EXPECT_EQ(workspace(deterministic, {.train_rows = 64, .train_tokens = 64000, .micro_batches_per_epoch = 10}),
+            int64_t{2} * 8 * 2 * 4096 * 4096);
+}
+
+TEST(PlanTest, MemoryNamesItsDevice) {
+  for (const auto& [device, shown] :
+       {std::pair("cpu", "memory per rank on cpu"), {"cuda", "memory per rank on cuda"}, {"auto", "on cuda"}}) {
+    ASSERT_OK_AND_ASSIGN(const Plan plan,
+                         MakePlan(Spec({std::string("engine.device=") + device}), Model(), {.train_rows = 64}));
+    EXPECT_THAT(FormatPlan(plan), HasSubstr(shown));
+    EXPECT_EQ(nlohmann::json::parse(PlanJson(plan))["memory_device"], plan.memory_device);
+  }
+}
+
+// What is said and what is not said of the engine's keys.
+struct NoteCase {
+  std::vector<std::string> overrides;
+  std::vector<const char*> said, not_said;
+};
+
+TEST(PlanTest, NotesOnTheEngine) {
+  const NoteCase kCases[] = {
+      {{},
+       {"engine.gemm_autotune and engine.cuda_graphs do nothing on the CPU", "activation_checkpointing selective"},
+       {"full_determinism", "master_weights", "moments_dtype", "engine.device auto"}},
+      {{"engine.full_determinism=true"}, {"full_determinism does nothing on the CPU"}, {"2 * B"}},
+      {{"engine.activation_checkpointing=full"}, {"activation_checkpointing full: each layer keeps its entry"}, {}},
+      {{"engine.activation_checkpointing=none"}, {"activation_checkpointing none: all activations"}, {}},
+      {{"engine.forward_only=true", "data.val_files=v"}, {"activation_checkpointing does nothing"}, {"selective"}},
+      {{"optim.master_weights=false", "optim.moments_dtype=bf16"},
+       {"optim.master_weights does nothing: fp32", "optim.moments_dtype bf16"},
+       {}},
+      {{"engine.model_dtype=bf16"}, {"optim.master_weights: 16 more bits"}, {"moments_dtype"}},
+      {{"engine.model_dtype=bf16", "optim.master_weights=false"}, {"rounded stochastically"}, {"does nothing: fp32"}},
+      {{"engine.device=cuda"},
+       {"engine.gemm_autotune: the first steps", "engine.cuda_graphs does nothing: attention in fp32"},
+       {"on the CPU"}},
+      {{"engine.device=cuda", "engine.gemm_autotune=false", "engine.cuda_graphs=false"},
+       {},
+       {"gemm_autotune", "cuda_graphs"}},
+      {{"engine.device=cuda", "engine.model_dtype=bf16"}, {"engine.cuda_graphs: forward and backward"}, {"2 * B"}},
+      {{"engine.device=auto", "engine.model_dtype=bf16", "engine.full_determinism=true"},
+       {"the memory is that on cuda", "2 * B * 2 * S^2 bytes", "engine.gemm_autotune does nothing"},
+       {"the first steps"}},
+      {{"engine.device=cuda", "engine.full_determinism=true"}, {"reruns on CUDA give the same bits"}, {"2 * B"}},
+  };
+  ModelFacts model = Model();
+  model.head_dim = 8;
+  for (const NoteCase& c : kCases) {
+    ASSERT_OK_AND_ASSIGN(const Plan plan, MakePlan(Spec(c.overrides), model, {}));
+    const std::string notes = absl::StrJoin(plan.notes, "\n");
+    for (const char* said : c.said) EXPECT_THAT(notes, HasSubstr(said));
+    for (const char* not_said : c.not_said) EXPECT_THAT(notes, ::testing::Not(HasSubstr(not_said)));
+  }
 }
 
 TEST(PlanTest, NotesSayWhatDoesNothing) {
