@@ -70,9 +70,9 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::OpenUnnamed(const DatasetOptio
                                                    options.max_length, ")"));
   }
   if (stats.longest_row > options.max_tokens_per_micro_batch) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the longest row has ", stats.longest_row, " tokens and a micro-batch holds ",
-                     options.max_tokens_per_micro_batch, "; raise max_token_len_per_gpu or lower max_length"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the longest row has ", stats.longest_row, " tokens and a micro-batch holds ",
+        options.max_tokens_per_micro_batch, "; raise data.max_token_len_per_gpu or lower data.max_length"));
   }
   dataset->format_ = std::string(format->name());
   dataset->sampler_ = {dataset->rows(), options.batch_size, options.shuffle, options.seed};

@@ -1,14 +1,13 @@
 #include "engine/roles/job_options.h"
 
-#include <c10/cuda/CUDAFunctions.h>
 #include <google/protobuf/util/json_util.h>
 #include <stdlib.h>
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "common/file_system.h"
+#include "common/logging.h"
 #include "common/status_macros.h"
+#include "engine/roles/gpu_check.h"
 #include "kernels/matmul/gemm_tuning.h"
 
 namespace sluice::engine {
@@ -46,17 +45,17 @@ absl::StatusOr<DatasetOptions> CommonDatasetOptions(const v1::JobSpec& spec) {
 
 absl::StatusOr<kernels::Device> ChooseDevice(const std::string& device) {
   if (device == "cpu") return kernels::Device::Cpu();
-  std::string problem = "the CUDA driver finds no GPU";
-  int count = 0;
-  try {
-    count = c10::cuda::device_count_ensure_non_zero();
-  } catch (const c10::Error& error) {
-    problem = error.what_without_backtrace();
+  const GpuFacts facts = ReadGpuFacts();
+  const absl::Status usable = CheckGpu(facts);
+  if (usable.ok()) return kernels::Device::Cuda(0);
+  if (device == "auto") {
+    // A machine without a GPU is meant; one with a GPU that is left idle probably is not.
+    const std::string message = absl::StrCat("engine.device auto: computing on the CPU: ", usable.message());
+    LoggerFor("engine").Log(facts.driver_version > 0 ? LogLevel::kWarning : LogLevel::kInfo, message);
+    return kernels::Device::Cpu();
   }
-  if (count > 0) return kernels::Device::Cuda(0);
-  if (device == "auto") return kernels::Device::Cpu();
-  return absl::FailedPreconditionError(absl::StrCat("engine.device: cuda is asked for, but ", problem,
-                                                    "; use engine.device=cpu, or check the driver with nvidia-smi"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("engine.device: cuda is asked for, but ", usable.message(), "; or use engine.device=cpu"));
 }
 
 kernels::DType DTypeOf(const v1::EngineSpec& engine) { return DTypeNamed(engine.model_dtype()); }
