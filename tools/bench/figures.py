@@ -1,0 +1,150 @@
+"""What is measured: one entry a piece of work, with our command, the peer's, and the figures taken from their output.
+
+compare.py runs the commands, make_table.py orders and names the rows by this table. A figure's name in
+docs/bench/h200.jsonl is `<work>/<figure>`.
+"""
+
+from dataclasses import dataclass
+from typing import Callable, Optional
+
+Lines = list  # of JSON objects: what a command printed
+Getter = Callable[[Lines], Optional[float]]
+
+
+@dataclass(frozen=True)
+class Figure:
+    name: str
+    title: str
+    unit: str
+    ours: Getter
+    peer: Optional[Getter] = None
+    goal: Optional[float] = None
+    higher_is_better: bool = True
+
+
+@dataclass(frozen=True)
+class Work:
+    name: str
+    title: str
+    ours: str  # arguments of sluice-bench
+    figures: tuple
+    peers: tuple = ()  # arguments of peers.py, a run each
+    ours_timeout_s: int = 180
+    peer_timeout_s: int = 300
+
+
+def field(key, **where):
+    """The value under `key` of the first line whose fields are as in `where`."""
+
+    def get(lines):
+        return next((line.get(key) for line in lines if all(line.get(k) == v for k, v in where.items())), None)
+
+    return get
+
+
+def summed(*getters):
+    def get(lines):
+        values = [getter(lines) for getter in getters]
+        return None if None in values else round(sum(values), 4)
+
+    return get
+
+
+def training(name, title, ours, peer=None, speed_goal=None, memory_goal=None, fill_goal=None):
+    """`peer`: arguments of `peers.py train`, where there is one."""
+    figures = [
+        Figure("tokens_per_s", "tokens/s", "tok/s", field("tokens_per_s"), field("tokens_per_s"), speed_goal),
+        Figure("peak_gib", "peak memory", "GiB", field("peak_gib"), field("peak_gib"), memory_goal, False),
+        Figure("mfu_989", "model FLOPs of 989 TFLOP/s", "", field("mfu_989"), field("mfu_989")),
+        Figure("mfu_ceiling", "model FLOPs of the 8192³ product", "", field("mfu_ceiling")),
+    ]
+    if fill_goal:
+        figures.append(Figure("fill", "token slots filled", "", field("fill"), goal=fill_goal))
+    return Work(name, title, "train " + ours, tuple(figures), ("train " + peer,) if peer else ())
+
+
+# At the sizes of a small and a large model: the kernel's bytes a second as a part of a copy's in the same run.
+KERNEL_MODELS = {"qwen2.5-0.5b": "T16384 H896", "llama3-8b": "T8192 H4096"}
+
+
+def memory_bound(family, title, kernels):
+    figures = tuple(
+        Figure(f"{kernel}_{model}", f"{name}, {sizes}", "of copy", field("of_copy", kernel=f"{family}_{kernel}", model=model),
+               goal=0.85)
+        for kernel, name in kernels.items()
+        for model, sizes in KERNEL_MODELS.items()
+    )  # fmt: skip
+    return Work(family, title, f"kernels --filter {family}", figures)
+
+
+def attention_figure(shape, title, goal):
+    forward = field("ms", kernel=f"attention_forward_{shape}")
+    return (
+        Figure(f"ms_{shape}", f"{title}, forward + backward", "ms",
+               summed(forward, field("ms", kernel=f"attention_backward_{shape}")),
+               field("ms", kernel=f"attention_both_{shape}"), goal, False),
+        Figure(f"deterministic_ms_{shape}", f"{title}, deterministic", "ms",
+               summed(forward, field("ms", kernel=f"attention_backward_deterministic_{shape}")), higher_is_better=False),
+    )  # fmt: skip
+
+
+BOTH_DIRECTIONS = {"forward": "forward", "backward": "backward"}
+
+# Steps are few where one is long: the timed half still lasts seconds, and the power cap binds within the first second.
+# Both sides do the same work; where a model with fp32 moments would not fit, ours are bf16 as the peer's always are.
+WORKS = (
+    Work("ceiling", "What the GPU gives", "kernels --filter no-kernel-only-the-ceilings", (
+        Figure("copy_gb_per_s", "copy of 1 GiB, read + write", "GB/s", field("copy_gb_per_s", run="ceiling")),
+        Figure("gemm_tflops", "8192³ product, bf16", "TFLOP/s", field("gemm_tflops", run="ceiling")),
+    )),
+    training("train-0.5b-16x1024", "Qwen2.5-0.5B, 16×1024, bf16 moments",
+             "--model qwen2.5-0.5b --tokens 16384 --seq 1024 --steps 40 --moments bf16",
+             "--model qwen2.5-0.5b --batch 16 --seq 1024 --steps 20", 165000, 18),
+    training("train-0.5b-16x1024-fp32-moments", "Qwen2.5-0.5B, 16×1024, fp32 moments",
+             "--model qwen2.5-0.5b --tokens 16384 --seq 1024 --steps 40"),
+    training("train-0.5b-16x1024-bf16", "Qwen2.5-0.5B, 16×1024, bf16 weights alone, bf16 moments",
+             "--model qwen2.5-0.5b --tokens 16384 --seq 1024 --steps 40 --no-master-weights --moments bf16"),
+    training("train-0.5b-16x1024-kept", "Qwen2.5-0.5B, 16×1024, bf16 moments, nothing recomputed",
+             "--model qwen2.5-0.5b --tokens 16384 --seq 1024 --steps 40 --moments bf16 --recompute none"),
+    training("train-0.5b-32x1024x16", "Qwen2.5-0.5B, 32×1024, 16 micro-batches, bf16 moments",
+             "--model qwen2.5-0.5b --tokens 32768 --seq 1024 --accumulate 16 --moments bf16 --steps 6",
+             "--model qwen2.5-0.5b --batch 32 --seq 1024 --accumulate 16 --steps 4", 170000),
+    training("train-1.5b-32x1024", "Qwen2.5-1.5B, 32×1024, 4 micro-batches, bf16 moments",
+             "--model qwen2.5-1.5b --tokens 32768 --seq 1024 --accumulate 4 --moments bf16 --steps 6",
+             "--model qwen2.5-1.5b --batch 32 --seq 1024 --steps 8", 62500),
+    training("train-7b-8x1024x8", "Qwen2.5-7B, 8×1024, 8 micro-batches, bf16 moments",
+             "--model qwen2.5-7b --tokens 8192 --seq 1024 --accumulate 8 --moments bf16 --steps 6",
+             "--model qwen2.5-7b --batch 8 --seq 1024 --accumulate 8 --steps 4", 14400),
+    training("train-8b-2x4096", "Llama-3-8B, 2×4096, bf16 moments",
+             "--model llama3-8b --tokens 8192 --seq 4096 --moments bf16 --steps 20",
+             "--model llama3-8b --batch 2 --seq 4096 --steps 10", 12400),
+    training("train-0.5b-packed", "Qwen2.5-0.5B, rows of 10-100 % of 2048, about 258,000 tokens a step",
+             "--model qwen2.5-0.5b --tokens 16384 --seq 2048 --shortest 0.1 --accumulate 16 --moments bf16 --steps 8",
+             "--model qwen2.5-0.5b --batch 16 --seq 2048 --packed 0.1 --accumulate 14 --steps 4 --mode compile,eager",
+             160000, fill_goal=0.98),
+    Work("cross_entropy", "Head and loss, T16384 H896 V151936, forward + backward", "kernels --filter cross_entropy", (
+        Figure("ms", "time", "ms", field("ms", kernel="cross_entropy_both_1000mib", model="qwen2.5-0.5b"),
+               field("ms"), 24, False),
+        Figure("workspace_gib", "memory besides inputs and gradients", "GiB",
+               field("workspace_gib", kernel="cross_entropy_both_1000mib", model="qwen2.5-0.5b"),
+               field("workspace_gib"), 1, False),
+    ), ("cross_entropy --tokens 16384 --hidden 896 --vocab 151936",)),
+    Work("attention", "Attention, 16,384 tokens", "kernels --filter attention", (
+        *attention_figure("4x4096", "D128, 32/8 heads, 4×4096", 4.3),
+        *attention_figure("16x1024", "D64, 14/2 heads, 16×1024", 0.5),
+    ), ("attention --tokens 16384 --seq 4096 --heads 32 --kv-heads 8 --head-dim 128",
+        "attention --tokens 16384 --seq 1024 --heads 14 --kv-heads 2 --head-dim 64")),
+    memory_bound("rms_norm", "RMSNorm with residual", BOTH_DIRECTIONS),
+    memory_bound("rope", "RoPE and split of QKV", BOTH_DIRECTIONS),
+    memory_bound("swiglu", "SwiGLU", BOTH_DIRECTIONS),
+    Work("adamw", "AdamW, 2^29 parameters", "kernels --filter adamw", tuple(
+        Figure(f"{kernel}_moments_{moments}", f"{title}, {moments} moments", "of copy",
+               field("of_copy", kernel=f"adamw_{kernel}_moments_{moments}", model="llama3-8b"), goal=0.85)
+        for kernel, title in {"master": "exact masters", "bf16": "bf16 weights alone"}.items()
+        for moments in ("fp32", "bf16"))),
+)  # fmt: skip
+
+
+def figures_by_name():
+    """{"work/figure": (work, figure)} in the table's order."""
+    return {f"{work.name}/{figure.name}": (work, figure) for work in WORKS for figure in work.figures}
