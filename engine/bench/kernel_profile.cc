@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -31,6 +32,10 @@ std::string Demangled(const char* mangled) {
   std::string text = status == 0 && name != nullptr ? name.get() : mangled;
   // "void ns::Kernel<int, 4>(args)" to "ns::Kernel": one line of the table for all instances.
   if (text.rfind("void ", 0) == 0) text.erase(0, 5);
+  for (const std::string_view part :
+       {"(anonymous namespace)::", "sluice::kernels::cuda::", "cudnn_generated_fort_native_"}) {
+    if (const size_t at = text.find(part); at != std::string::npos) text.erase(at, part.size());
+  }
   return text.substr(0, text.find_first_of("<("));
 }
 
@@ -50,10 +55,10 @@ void BufferFull(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
       records->push_back({Demangled(kernel->name), kernel->start, kernel->end});
     } else if (activity->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
       const auto* copy = reinterpret_cast<const CUpti_ActivityMemcpy5*>(activity);
-      records->push_back({"copy", copy->start, copy->end});
+      records->push_back({absl::StrCat("copy of ", copy->bytes, " bytes"), copy->start, copy->end});
     } else if (activity->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
       const auto* set = reinterpret_cast<const CUpti_ActivityMemset4*>(activity);
-      records->push_back({"memset", set->start, set->end});
+      records->push_back({absl::StrCat("memset of ", set->bytes, " bytes"), set->start, set->end});
     }
   }
   std::free(buffer);

@@ -44,7 +44,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   train_command->add_option("--steps", train.steps, "Steps; the second half is timed")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(4, 1000000))
       ->capture_default_str();
   train_command->add_option("--dtype", dtype, "Weights and activations")
       ->check(CLI::IsMember({"bf16", "fp32"}))

@@ -95,23 +95,30 @@ class Trainer {
     return trainer;
   }
 
-  // One step as the engine's role does it, phases by the device's clock.
-  absl::Status Step(const BenchStep& step) {
-    PhaseTimer phases(stream_);
+  // Issues forward and backward of a step.
+  absl::Status Issue(const BenchStep& step) {
+    next_phases_ = std::make_unique<PhaseTimer>(stream_);
     RETURN_IF_ERROR(model_->ResetLoss());
     GradientMode mode = GradientMode::kOverwrite;
     for (const MicroBatch& batch : step.batches) {
       RETURN_IF_ERROR(model_->ForwardBackward(batch, 1.0 / static_cast<double>(step.scored), mode));
       mode = GradientMode::kAccumulate;
     }
-    phases.End("forward_backward");
+    next_phases_->End("forward_backward");
+    return absl::OkStatus();
+  }
+
+  // Ends the issued step, which was `step`, as the engine's role does: on a GPU the next one is issued before this
+  // one's results are waited for.
+  absl::Status Finish(const BenchStep& step, const BenchStep* next) {
+    const std::unique_ptr<PhaseTimer> phases = std::move(next_phases_);
     RETURN_IF_ERROR(optimizer_->Step(1e-5, 0.01, model_->loss_sum()));
-    phases.End("optimizer");
-    ASSIGN_OR_RETURN(loss_, model_->ReadLoss());
-    loss_ /= static_cast<double>(step.scored);
+    phases->End("optimizer");
+    if (next != nullptr) RETURN_IF_ERROR(Issue(*next));
     ASSIGN_OR_RETURN(const OptimizerStepResult applied, optimizer_->Read());
+    loss_ = applied.loss_sum / static_cast<double>(step.scored);
     grad_norm_ = applied.grad_norm;
-    phase_seconds_ = phases.Seconds();
+    phase_seconds_ = phases->Seconds();
     return absl::OkStatus();
   }
 
@@ -127,6 +134,7 @@ class Trainer {
   std::unique_ptr<Parameters> parameters_;
   std::unique_ptr<AdamWOptimizer> optimizer_;
   std::unique_ptr<CausalLm> model_;
+  std::unique_ptr<PhaseTimer> next_phases_;
   double loss_ = 0, grad_norm_ = 0;
   std::map<std::string, double> phase_seconds_;
 };
@@ -160,14 +168,17 @@ absl::Status RunTrainBench(const TrainBenchOptions& given) {
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Create(options, config));
   std::vector<double> seconds, losses, norms;
+  const auto step_at = [&](int i) -> const BenchStep& { return steps[static_cast<size_t>(i % kDistinctSteps)]; };
+  RETURN_IF_ERROR(trainer->Issue(step_at(0)));
   for (int i = 0; i < options.steps; ++i) {
     const absl::Time start = absl::Now();
-    RETURN_IF_ERROR(trainer->Step(steps[static_cast<size_t>(i % kDistinctSteps)]));
+    RETURN_IF_ERROR(trainer->Finish(step_at(i), i + 1 < options.steps ? &step_at(i + 1) : nullptr));
     seconds.push_back(absl::ToDoubleSeconds(absl::Now() - start));
     losses.push_back(trainer->loss());
     norms.push_back(trainer->grad_norm());
   }
-  std::vector<double> timed(seconds.begin() + static_cast<int64_t>(seconds.size() / 2), seconds.end());
+  // The last one has no step after it.
+  std::vector<double> timed(seconds.begin() + static_cast<int64_t>(seconds.size() / 2), seconds.end() - 1);
   std::sort(timed.begin(), timed.end());
   const double step_seconds = timed[timed.size() / 2];
   const BenchStep& step = steps[0];
@@ -215,9 +226,10 @@ absl::Status RunTrainBench(const TrainBenchOptions& given) {
   }
   std::cout << line.dump() << std::endl;
   if (!options.profile || options.device.is_cpu()) return absl::OkStatus();
-  RETURN_IF_ERROR(trainer->Step(step));
+  RETURN_IF_ERROR(trainer->Issue(step));
   RETURN_IF_ERROR(StartKernelProfile());
-  RETURN_IF_ERROR(trainer->Step(step));
+  RETURN_IF_ERROR(trainer->Finish(step, &step));
+  RETURN_IF_ERROR(Synchronize(options.device));
   ASSIGN_OR_RETURN(const KernelProfile profile, StopKernelProfile());
   PrintProfile(profile);
   return absl::OkStatus();

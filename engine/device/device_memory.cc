@@ -38,6 +38,14 @@ absl::StatusOr<DeviceMemory> DeviceMemory::Allocate(int64_t bytes, kernels::Devi
   }
 }
 
+absl::StatusOr<DeviceMemory> DeviceMemory::CopiedTo(kernels::Device device) const {
+  ASSIGN_OR_RETURN(DeviceMemory copy, Allocate(bytes_, device));
+  constexpr kernels::DType kType = kernels::DType::kInt16;  // every block is a whole number of them
+  const kernels::Shape shape = {bytes_ / kernels::SizeOf(kType)};
+  RETURN_IF_ERROR(CopyTensor(View(0, kType, shape), copy.View(0, kType, shape)));
+  return copy;
+}
+
 absl::Status CopyTensor(kernels::ConstTensorView from, kernels::TensorView to) {
   if (from.elements() != to.elements()) {
     return absl::InvalidArgumentError(absl::StrCat("copy of ", from.elements(), " elements to ", to.elements()));

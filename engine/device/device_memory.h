@@ -25,6 +25,9 @@ class DeviceMemory {
   int64_t bytes() const { return bytes_; }
   kernels::Device device() const { return device_; }
 
+  // A copy on `device`. ResourceExhausted where there is no memory.
+  absl::StatusOr<DeviceMemory> CopiedTo(kernels::Device device) const;
+
   // The tensor at `byte_offset`. REQUIRES: it lies within the block.
   kernels::TensorView View(int64_t byte_offset, kernels::DType dtype, kernels::Shape shape) const {
     return {static_cast<char*>(memory_.get()) + byte_offset, dtype, shape, device_};

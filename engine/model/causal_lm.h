@@ -81,6 +81,9 @@ class CausalLm {
   // Logits of every used slot, row-major [used_slots, vocab_size]. For tests and small evaluations.
   absl::StatusOr<std::vector<float>> Logits(const MicroBatch& batch);
 
+  // After the parameters moved in memory: what was recorded points to where they were.
+  void ForgetRecorded() { recorded_.clear(); }
+
   // Bytes of all buffers this object holds; the device's workspace (engine_stream.h) is not in it.
   int64_t bytes() const { return memory_.bytes() + BatchUpload::DeviceBytes(options_.token_slots); }
 

@@ -158,6 +158,21 @@ absl::Status Parameters::ZeroGradients() {
   return kernels::Fill(gradients_, 0.0f, EngineStream(device()));
 }
 
+absl::Status Parameters::MoveValues(kernels::Device to) {
+  ASSIGN_OR_RETURN(values_memory_, values_memory_.CopiedTo(to));
+  values_ = values_memory_.View(0, options_.dtype, {layout_.size()});
+  weights_ = CarveWeights(config_, layout_, values_);
+  return absl::OkStatus();
+}
+
+absl::Status Parameters::MoveGradients(kernels::Device to) {
+  if (!has_gradients()) return absl::FailedPreconditionError("parameters were created without gradients");
+  ASSIGN_OR_RETURN(gradients_memory_, gradients_memory_.CopiedTo(to));
+  gradients_ = gradients_memory_.View(0, kernels::DType::kFloat32, {layout_.size()});
+  gradient_weights_ = CarveWeights(config_, layout_, gradients_);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<HostTensors> Parameters::ExportValues(kernels::DType dtype) const {
   return ExportFlat(layout_, values_, dtype);
 }

@@ -60,6 +60,11 @@ class Parameters {
 
   absl::Status ZeroGradients();
 
+  // Moves the array to another device (host memory) or back; views taken before are invalid. device() stays: what
+  // computes with an array that is elsewhere gets InvalidArgument.
+  absl::Status MoveValues(kernels::Device to);
+  absl::Status MoveGradients(kernels::Device to);
+
   // The values under their Hugging Face names. On the CPU in dtype() they are views of this object's memory.
   absl::StatusOr<HostTensors> ExportValues(kernels::DType dtype) const;
   absl::StatusOr<HostTensors> ExportGradients() const;

@@ -20,6 +20,11 @@ constexpr char kExpAvg[] = "exp_avg.";
 constexpr char kExpAvgSq[] = "exp_avg_sq.";
 constexpr char kMaster[] = "master.";
 
+// Where Step's results lie in the readback.
+constexpr size_t kSumOfSquaresOffset = kernels::kUpdateControls * sizeof(float);
+constexpr size_t kLossOffset = kSumOfSquaresOffset + sizeof(double);
+constexpr size_t kReadbackBytes = kLossOffset + sizeof(double);
+
 constexpr kernels::Device kHost = kernels::Device::Cpu();
 
 // A copy of a flat array in host memory.
@@ -44,6 +49,7 @@ absl::StatusOr<std::unique_ptr<AdamWOptimizer>> AdamWOptimizer::Create(Parameter
   Carver carver(optimizer->memory_);
   optimizer->Carve(parameters->layout(), parameters->dtype(), carver);
   RETURN_IF_ERROR(optimizer->ResetMasterFromParameters());
+  ASSIGN_OR_RETURN(optimizer->readback_, Readback::Create(kReadbackBytes, EngineStream(parameters->device())));
   return optimizer;
 }
 
@@ -62,6 +68,13 @@ void AdamWOptimizer::Carve(const ParameterLayout& layout, DType parameter_dtype,
   if (parameter_dtype == DType::kBFloat16 && options_.master_weights) remainder_ = carver.Take(DType::kInt16, {size});
   sum_of_squares_ = carver.Take(DType::kFloat64, {1});
   control_ = carver.Take(DType::kFloat32, {kernels::kUpdateControls});
+}
+
+absl::Status AdamWOptimizer::Move(kernels::Device to) {
+  ASSIGN_OR_RETURN(memory_, memory_.CopiedTo(to));
+  Carver carver(memory_);
+  Carve(parameters_->layout(), parameters_->dtype(), carver);
+  return absl::OkStatus();
 }
 
 // A master that equals its bf16 parameter has remainder 0.
@@ -86,20 +99,25 @@ absl::Status AdamWOptimizer::Step(double learning_rate, double weight_decay, Con
   const int64_t size = parameters_->layout().size();
   const int64_t decayed = options_.decay_all_parameters ? size : parameters_->layout().decayed_size();
   RETURN_IF_ERROR(Update(0, decayed, learning_rate, weight_decay));
-  return Update(decayed, size, learning_rate, /*weight_decay=*/0);
+  RETURN_IF_ERROR(Update(decayed, size, learning_rate, /*weight_decay=*/0));
+  reads_loss_ = !loss.empty();
+  if (!reads_loss_) return readback_->Issue({control_, sum_of_squares_});
+  return readback_->Issue({control_, sum_of_squares_, loss});
 }
 
 absl::StatusOr<OptimizerStepResult> AdamWOptimizer::Read() {
-  std::array<float, kernels::kUpdateControls> control = {};
-  double sum_of_squares = 0;
-  RETURN_IF_ERROR(CopyTensor(control_, TensorView(control.data(), control_.shape)));
-  RETURN_IF_ERROR(CopyTensor(sum_of_squares_, TensorView(&sum_of_squares, {1})));
-  step_count_ = static_cast<int64_t>(control[kernels::kControlUpdates]);
+  RETURN_IF_ERROR(readback_->Wait());
+  const auto control = [&](kernels::UpdateControl element) {
+    return readback_->At<float>(0, static_cast<size_t>(element));
+  };
+  step_count_ = static_cast<int64_t>(control(kernels::kControlUpdates));
   OptimizerStepResult result;
-  result.skipped = control[kernels::kControlApplies] == 0.0f;
+  if (reads_loss_) result.loss_sum = readback_->At<double>(kLossOffset);
+  result.skipped = control(kernels::kControlApplies) == 0.0f;
   // The double has more digits; a loss that was not finite shows in the float only.
-  result.grad_norm = result.skipped ? control[kernels::kControlGradNorm] : std::sqrt(sum_of_squares);
-  result.clip_factor = control[kernels::kControlClipFactor];
+  result.grad_norm =
+      result.skipped ? control(kernels::kControlGradNorm) : std::sqrt(readback_->At<double>(kSumOfSquaresOffset));
+  result.clip_factor = control(kernels::kControlClipFactor);
   return result;
 }
 

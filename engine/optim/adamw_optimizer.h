@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/device/device_memory.h"
+#include "engine/device/readback.h"
 #include "engine/model/host_tensors.h"
 #include "engine/model/parameters.h"
 
@@ -32,6 +33,7 @@ struct AdamWOptimizerOptions {
 };
 
 struct OptimizerStepResult {
+  double loss_sum = 0;     // what was at Step's `loss`; 0 without one
   double grad_norm = 0;    // before clipping; not finite where the step was skipped
   double clip_factor = 1;  // what the gradients were multiplied with
   bool skipped = false;    // norm or loss was not finite: parameters, state and step count are as before
@@ -52,7 +54,7 @@ class AdamWOptimizer {
   // finite; or empty.
   absl::Status Step(double learning_rate, double weight_decay, kernels::ConstTensorView loss = {});
 
-  // What became of the last Step.
+  // What became of the last Step: waits for it, not for what was issued after it.
   absl::StatusOr<OptimizerStepResult> Read();
 
   // Updates applied so far (skipped ones do not count), as of the last Read.
@@ -69,6 +71,10 @@ class AdamWOptimizer {
 
   // After the parameters were replaced from outside: masters follow them. Nothing to do where there are none.
   absl::Status ResetMasterFromParameters();
+
+  // Moves the state to another device (host memory) or back. Elsewhere than the parameters it can be exported, not
+  // used.
+  absl::Status Move(kernels::Device to);
 
   int64_t bytes() const { return memory_.bytes(); }
 
@@ -91,6 +97,8 @@ class AdamWOptimizer {
   kernels::TensorView remainder_;       // [layout.size()] int16; empty without masters beside the parameters
   kernels::TensorView sum_of_squares_;  // [1] fp64
   kernels::TensorView control_;         // [kUpdateControls] fp32
+  std::unique_ptr<Readback> readback_;  // control, sum of squares, loss
+  bool reads_loss_ = false;
   int64_t step_count_ = 0;
 };
 

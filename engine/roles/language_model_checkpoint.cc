@@ -94,7 +94,7 @@ absl::Status LanguageModelRole::WriteCheckpointFiles(PendingCheckpoint* pending)
 }
 
 absl::StatusOr<v1::CheckpointResult> LanguageModelRole::SaveCheckpoint(const v1::SaveCheckpointOp& op) {
-  RETURN_IF_ERROR(RequireTrainable());
+  RETURN_IF_ERROR(RequireTrainer());
   if (op.step() != steps_done_) {
     return absl::FailedPreconditionError(
         absl::StrCat("a checkpoint of step ", op.step(), " is asked for, but ", steps_done_, " steps are done"));
@@ -142,6 +142,7 @@ absl::StatusOr<v1::CheckpointResult> LanguageModelRole::SaveCheckpoint(const v1:
 }
 
 absl::Status LanguageModelRole::Restore(const std::string& path) {
+  ahead_.reset();  // of other weights
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(PosixFileSystem(), path));
   for (const char* name : {kWeightsName, kOptimizerName, kTrainingStateName}) {
     if (!checkpoint.Contains(name)) {
@@ -269,7 +270,7 @@ absl::StatusOr<int64_t> LanguageModelRole::WriteHuggingFaceFolder(const std::str
 }
 
 absl::StatusOr<v1::ExportWeightsResult> LanguageModelRole::ExportWeights(const v1::ExportWeightsOp& op) {
-  RETURN_IF_ERROR(RequireModel());
+  RETURN_IF_ERROR(RequireLoaded());
   absl::StatusOr<int64_t> bytes = 0;
   if (options_.rank == 0) bytes = WriteHuggingFaceFolder(op.path());
   RETURN_IF_ERROR(communicator_->Agree(Annotate(bytes.status(), absl::StrCat("export to ", op.path()))));

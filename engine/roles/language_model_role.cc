@@ -13,6 +13,7 @@
 #include "engine/checkpoint/model_folder.h"
 #include "engine/model/load_parameters.h"
 #include "engine/roles/job_options.h"
+#include "engine/roles/memory_check.h"
 
 namespace sluice::engine {
 namespace {
@@ -32,14 +33,58 @@ CollectiveState LanguageModelRole::collective_state() const {
   return communicator == nullptr ? CollectiveState() : communicator->state();
 }
 
-absl::Status LanguageModelRole::RequireModel() const {
+absl::Status LanguageModelRole::RequireLoaded() const {
   if (model_ != nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError("the engine is not initialised with a model");
 }
 
-absl::Status LanguageModelRole::RequireTrainable() const {
+absl::Status LanguageModelRole::RequireModel() const {
+  RETURN_IF_ERROR(RequireLoaded());
+  if (model_on_host_) return absl::FailedPreconditionError("the model is in host memory: move it back with `to` first");
+  return absl::OkStatus();
+}
+
+absl::Status LanguageModelRole::RequireTrainer() const {
   if (optimizer_ != nullptr && train_ != nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError("the engine is not initialised for training");
+}
+
+absl::Status LanguageModelRole::RequireTrainable() const {
+  RETURN_IF_ERROR(RequireTrainer());
+  RETURN_IF_ERROR(RequireModel());
+  if (!optimizer_on_host_ && !gradients_on_host_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the ",
+                                                    optimizer_on_host_ ? "optimizer's state is" : "gradients are",
+                                                    " in host memory: move it back with `to` first"));
+}
+
+absl::StatusOr<v1::ToResult> LanguageModelRole::To(const v1::ToOp& op) {
+  if (op.device() != "cpu" && op.device() != "device") {
+    return absl::InvalidArgumentError(absl::StrCat("to: device is `", op.device(), "`; it must be `cpu` or `device`"));
+  }
+  RETURN_IF_ERROR(RequireLoaded());
+  v1::ToResult result;
+  if (device_.is_cpu()) return result;
+  const bool to_host = op.device() == "cpu";
+  const kernels::Device destination = to_host ? kernels::Device::Cpu() : device_;
+  ahead_.reset();  // its gradients may go
+  const auto move = [&](bool wanted, bool* on_host, int64_t bytes, auto&& mover) -> absl::Status {
+    if (!wanted || *on_host == to_host) return absl::OkStatus();
+    RETURN_IF_ERROR(mover(destination));
+    *on_host = to_host;
+    result.set_bytes(result.bytes() + bytes);
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(move(op.model(), &model_on_host_, parameters_->values().bytes(),
+                       [&](kernels::Device to) { return parameters_->MoveValues(to); }));
+  RETURN_IF_ERROR(move(op.grad() && parameters_->has_gradients(), &gradients_on_host_, parameters_->gradients().bytes(),
+                       [&](kernels::Device to) { return parameters_->MoveGradients(to); }));
+  RETURN_IF_ERROR(move(op.optimizer() && optimizer_ != nullptr, &optimizer_on_host_,
+                       optimizer_ == nullptr ? 0 : optimizer_->bytes(),
+                       [&](kernels::Device to) { return optimizer_->Move(to); }));
+  // What came back lies elsewhere.
+  model_->ForgetRecorded();
+  return result;
 }
 
 absl::Status LanguageModelRole::Connect(const v1::InitializeOp& op) {
@@ -70,6 +115,15 @@ absl::Status LanguageModelRole::OpenModel() {
   options.dtype = DTypeOf(spec_.engine());
   options.device = device_;
   options.gradients = !spec_.engine().forward_only();
+  if (device_.is_cuda()) {
+    RowLengths rows;
+    if (train_ != nullptr) {
+      const TokenStats& stats = train_->stats();
+      rows = {stats.longest_row, static_cast<double>(stats.tokens) / static_cast<double>(stats.rows_kept)};
+    }
+    // The optimizer is made where there is data to train on.
+    RETURN_IF_ERROR(CheckFreeMemory(NeedsOnCuda(spec_, *config, /*optimizer=*/train_ != nullptr, rows), spec_));
+  }
   if (spec_.model().init() == "random") {
     ASSIGN_OR_RETURN(parameters_,
                      Parameters::CreateRandom(*config, options, static_cast<uint64_t>(spec_.trainer().seed())));

@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,6 +19,7 @@
 #include "engine/comm/communicator.h"
 #include "engine/data/chat_row_encoder.h"
 #include "engine/data/dataset.h"
+#include "engine/device/phase_timer.h"
 #include "engine/model/causal_lm.h"
 #include "engine/model/parameters.h"
 #include "engine/optim/adamw_optimizer.h"
@@ -48,6 +48,7 @@ class LanguageModelRole : public Role {
   absl::StatusOr<v1::CheckpointResult> SaveCheckpoint(const v1::SaveCheckpointOp& op) override;
   absl::StatusOr<v1::CheckpointResult> LoadCheckpoint(const v1::LoadCheckpointOp& op) override;
   absl::StatusOr<v1::ExportWeightsResult> ExportWeights(const v1::ExportWeightsOp& op) override;
+  absl::StatusOr<v1::ToResult> To(const v1::ToOp& op) override;
   CollectiveState collective_state() const override;
 
  private:
@@ -65,10 +66,15 @@ class LanguageModelRole : public Role {
   absl::Status MakeTrainer();
   absl::Status Resume(v1::InitializeResult* result);
 
-  // This rank's micro-batches of step `step` (from 1).
-  absl::StatusOr<StepBatches> TakeBatches(int64_t step);
+  // A step of TrainBatch whose forward and backward are issued.
+  struct IssuedStep {
+    int64_t step = 0;
+    StepTotals totals;
+    std::unique_ptr<PhaseTimer> phases;
+  };
   // Issues forward, and backward, of step `step`; the model's loss is this step's alone.
   absl::StatusOr<StepTotals> RunStep(int64_t step, Pass pass);
+  absl::StatusOr<IssuedStep> IssueStep(int64_t step);
   // Issues: gradients summed over all ranks, clipped, applied. `loss` [1] not finite: the step is skipped; or empty.
   absl::Status ApplyGradients(kernels::ConstTensorView loss);
   // Skipped steps in a row: an error once they are too many.
@@ -82,8 +88,10 @@ class LanguageModelRole : public Role {
   // Writes the weights as a Hugging Face folder; on rank 0 only.
   absl::StatusOr<int64_t> WriteHuggingFaceFolder(const std::string& path);
 
-  absl::Status RequireTrainable() const;
-  absl::Status RequireModel() const;
+  absl::Status RequireTrainer() const;    // initialised for training
+  absl::Status RequireTrainable() const;  // and everything is on the device
+  absl::Status RequireLoaded() const;  // initialised with a model
+  absl::Status RequireModel() const;   // and it is on the device
 
   const LanguageModelRoleOptions options_;
   v1::JobSpec spec_;
@@ -101,7 +109,8 @@ class LanguageModelRole : public Role {
   std::unique_ptr<Schedule> schedule_;
   std::unique_ptr<MetricsLog> metrics_log_;  // rank 0 only
 
-  std::optional<std::pair<int64_t, StepBatches>> prefetched_;  // the batches of a step to come
+  bool model_on_host_ = false, optimizer_on_host_ = false, gradients_on_host_ = false;  // To moved them out
+  std::optional<IssuedStep> ahead_;  // the next step, where it is under way
 
   int64_t total_steps_ = 0;
   int64_t steps_done_ = 0;

@@ -50,18 +50,9 @@ int64_t PeakDeviceBytes(kernels::Device device) {
 
 }  // namespace
 
-absl::StatusOr<StepBatches> LanguageModelRole::TakeBatches(int64_t step) {
-  if (prefetched_.has_value() && prefetched_->first == step) {
-    StepBatches batches = std::move(prefetched_->second);
-    prefetched_.reset();
-    return batches;
-  }
-  return train_->MicroBatchesForStep(step - 1, options_.rank, communicator_->world_size());
-}
-
 absl::StatusOr<LanguageModelRole::StepTotals> LanguageModelRole::RunStep(int64_t step, Pass pass) {
   StepTotals totals;
-  ASSIGN_OR_RETURN(totals.batches, TakeBatches(step));
+  ASSIGN_OR_RETURN(totals.batches, train_->MicroBatchesForStep(step - 1, options_.rank, communicator_->world_size()));
   totals.sum_of_squared_lengths = SumOfSquaredLengths(totals.batches);
   const double loss_scale = 1.0 / static_cast<double>(totals.batches.scored_tokens);
   RETURN_IF_ERROR(model_->ResetLoss());
@@ -74,6 +65,15 @@ absl::StatusOr<LanguageModelRole::StepTotals> LanguageModelRole::RunStep(int64_t
     Failpoint("engine.micro_batch");
   }
   return totals;
+}
+
+absl::StatusOr<LanguageModelRole::IssuedStep> LanguageModelRole::IssueStep(int64_t step) {
+  IssuedStep issued;
+  issued.step = step;
+  issued.phases = std::make_unique<PhaseTimer>(EngineStream(device_));
+  ASSIGN_OR_RETURN(issued.totals, RunStep(step, Pass::kTrain));
+  issued.phases->End("forward_backward");
+  return issued;
 }
 
 absl::Status LanguageModelRole::ApplyGradients(kernels::ConstTensorView loss) {
@@ -115,24 +115,30 @@ absl::StatusOr<v1::StepMetrics> LanguageModelRole::TrainBatch(const v1::TrainBat
         absl::StrCat("step ", op.step(), " is asked for, but ", steps_done_, " steps are done"));
   }
   const absl::Time start = absl::Now();
-  PhaseTimer phases(EngineStream(device_));
-  ASSIGN_OR_RETURN(const StepTotals totals, RunStep(step, Pass::kTrain));
-  phases.End("forward_backward");
+  IssuedStep issued;
+  if (ahead_.has_value() && ahead_->step == step) {
+    issued = *std::move(ahead_);
+  } else {
+    ASSIGN_OR_RETURN(issued, IssueStep(step));
+  }
+  ahead_.reset();
+  const StepTotals& totals = issued.totals;
+  PhaseTimer& phases = *issued.phases;
   std::vector<double> squared_lengths = {totals.sum_of_squared_lengths};
   RETURN_IF_ERROR(communicator_->AllReduceSum(absl::MakeSpan(squared_lengths)));
   RETURN_IF_ERROR(communicator_->AllReduceSum(model_->loss_sum()));
   phases.End("communication");
   RETURN_IF_ERROR(ApplyGradients(model_->loss_sum()));
   phases.End("optimizer");
-  // All work of the step is issued: the next one's batches are put together while the device computes.
-  if (step < total_steps_) {
-    ASSIGN_OR_RETURN(StepBatches next, train_->MicroBatchesForStep(step, options_.rank, communicator_->world_size()));
-    prefetched_ = {step + 1, std::move(next)};
+  // A GPU goes on with the next step's forward and backward while this one's results travel to the controller and its
+  // order for the next travels back. Work runs in order, so they see the weights of this step's update. A CPU would
+  // only answer later.
+  if (device_.is_cuda() && step < total_steps_) {
+    ASSIGN_OR_RETURN(ahead_, IssueStep(step + 1));
   }
-  ASSIGN_OR_RETURN(const double loss_sum, model_->ReadLoss());
   ASSIGN_OR_RETURN(const OptimizerStepResult applied, optimizer_->Read());
   const StepBatches& batches = totals.batches;
-  const double loss = loss_sum / static_cast<double>(std::max<int64_t>(1, batches.scored_tokens));
+  const double loss = applied.loss_sum / static_cast<double>(std::max<int64_t>(1, batches.scored_tokens));
   v1::StepMetrics metrics;
   for (const auto& [name, seconds] : phases.Seconds()) (*metrics.mutable_phase_seconds())[name] = seconds;
   metrics.set_lr(schedule_->LearningRate(schedule_steps_ + 1));
@@ -174,6 +180,7 @@ absl::StatusOr<v1::ValidationMetrics> LanguageModelRole::InferBatch(const v1::In
   if (validation_ == nullptr) return absl::FailedPreconditionError("data.val_files: there are none to validate on");
   const absl::Time start = absl::Now();
   int64_t scored_tokens = 0;
+  ahead_.reset();  // its loss and activations are lost
   RETURN_IF_ERROR(model_->ResetLoss());
   for (int64_t step = 0; step < validation_->steps_per_epoch(); ++step) {
     ASSIGN_OR_RETURN(const StepBatches batches,
@@ -208,6 +215,7 @@ absl::StatusOr<v1::ForwardBackwardResult> LanguageModelRole::ForwardBackward(con
 
 absl::StatusOr<v1::OptimizerZeroGradResult> LanguageModelRole::OptimizerZeroGrad(const v1::OptimizerZeroGradOp&) {
   RETURN_IF_ERROR(RequireTrainable());
+  ahead_.reset();
   RETURN_IF_ERROR(parameters_->ZeroGradients());
   return v1::OptimizerZeroGradResult();
 }

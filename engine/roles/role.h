@@ -26,6 +26,7 @@ class Role {
   virtual absl::StatusOr<v1::CheckpointResult> SaveCheckpoint(const v1::SaveCheckpointOp& op) = 0;
   virtual absl::StatusOr<v1::CheckpointResult> LoadCheckpoint(const v1::LoadCheckpointOp& op) = 0;
   virtual absl::StatusOr<v1::ExportWeightsResult> ExportWeights(const v1::ExportWeightsOp& op) = 0;
+  virtual absl::StatusOr<v1::ToResult> To(const v1::ToOp& op) = 0;
 
   // The collective that the role is in or finished last. From any thread.
   virtual CollectiveState collective_state() const = 0;

@@ -60,6 +60,10 @@ absl::StatusOr<v1::StageResponse> Dispatch(Role& role, const v1::StageRequest& r
       ASSIGN_OR_RETURN(*response.mutable_export_weights(), role.ExportWeights(request.export_weights()));
       break;
     }
+    case v1::StageRequest::kTo: {
+      ASSIGN_OR_RETURN(*response.mutable_to(), role.To(request.to()));
+      break;
+    }
     case v1::StageRequest::OP_NOT_SET:
       return absl::InvalidArgumentError("the stage request names no operation");
   }
@@ -70,7 +74,9 @@ absl::StatusOr<v1::StageResponse> DispatchWithoutExceptions(Role& role, const v1
   try {
     return Dispatch(role, request);
   } catch (const c10::OutOfMemoryError& error) {
-    return absl::ResourceExhaustedError(absl::StrCat("device memory ran out: ", error.what_without_backtrace()));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "device memory ran out; lower data.max_token_len_per_gpu or set engine.activation_checkpointing to full: ",
+        error.what_without_backtrace()));
   } catch (const c10::Error& error) {
     return absl::InternalError(error.what_without_backtrace());
   } catch (const std::bad_alloc&) {

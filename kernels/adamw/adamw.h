@@ -3,7 +3,8 @@
 //   norm = sqrt(sum g^2);   c = min(1, max_norm / (norm + 1e-6));   g = c * grad
 //   p = p * (1 - learning_rate * weight_decay)
 //   m = m + (1 - beta1) * (g - m),  v = beta2 * v + (1 - beta2) * g^2
-//   p = p - (learning_rate / (1 - beta1^n)) * m / (sqrt(v) / sqrt(1 - beta2^n) + eps),   n = updates, this one included
+//   p = p - (learning_rate / (1 - beta1^n)) * m / (sqrt(v) * (1 / sqrt(1 - beta2^n)) + eps),   n = updates, this one
+//   included
 //
 // Source: Loshchilov & Hutter 2019, algorithm 2, in the order of operations of torch.optim.AdamW (decay first, then
 // moments, eps added after the bias correction), so that our losses follow a PyTorch run; 1e-6 as in

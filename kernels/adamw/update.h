@@ -14,7 +14,7 @@ namespace sluice::kernels {
 
 // The scalars of a step, as in adamw.h.
 struct UpdateFactors {
-  float decay, first, beta2, second, eps, step_size, root_correction, clip;
+  float decay, first, beta2, second, eps, step_size, inverse_root_correction, clip;
 };
 
 // `control` as DecideUpdate left it.
@@ -26,7 +26,7 @@ SLUICE_HOST_DEVICE inline UpdateFactors FactorsOf(const AdamWOptions& options, c
           .second = static_cast<float>(1.0 - options.beta2),
           .eps = static_cast<float>(options.eps),
           .step_size = static_cast<float>(options.learning_rate / correction1),
-          .root_correction = control[kControlRootCorrection2],
+          .inverse_root_correction = static_cast<float>(1.0 / static_cast<double>(control[kControlRootCorrection2])),
           .clip = control[kControlClipFactor]};
 }
 
@@ -34,7 +34,7 @@ SLUICE_HOST_DEVICE inline void UpdateElement(const UpdateFactors& f, float grad,
   const float g = grad * f.clip;
   m = m + f.first * (g - m);
   v = v * f.beta2 + f.second * g * g;
-  const float denominator = std::sqrt(v) / f.root_correction + f.eps;
+  const float denominator = std::sqrt(v) * f.inverse_root_correction + f.eps;
   p = p * f.decay - f.step_size * m / denominator;
 }
 
@@ -64,7 +64,7 @@ inline constexpr int kRoundings = 3;
 
 // `group` = element / kGroup.
 SLUICE_HOST_DEVICE inline PhiloxBlock RoundingBits(uint64_t seed, uint64_t updates, int64_t group, Rounding rounding) {
-  return Philox(seed, updates, static_cast<uint64_t>(group) * kRoundings + static_cast<uint64_t>(rounding));
+  return Philox<7>(seed, updates, static_cast<uint64_t>(group) * kRoundings + static_cast<uint64_t>(rounding));
 }
 
 // Those of the group's element `index`.
@@ -73,13 +73,13 @@ SLUICE_HOST_DEVICE inline uint32_t BitsOf(const PhiloxBlock& block, int index) {
 }
 
 // bf16 bits of `value`: one of its two neighbours, the upper one (in magnitude) with a probability of how far it is on
-// the way there. What bf16 holds stays; a finite value stays finite, NaN stays NaN. `random` < 2^16.
+// the way there. What bf16 holds stays; a finite value stays finite, infinity and the NaN of an operation stay what
+// they are. `random` < 2^16.
 SLUICE_HOST_DEVICE inline uint16_t RoundStochastically(float value, uint32_t random) {
   const auto word = std::bit_cast<uint32_t>(value);
-  const uint32_t rounded = word + random;
-  const bool stays = (rounded & 0x7F800000u) == 0x7F800000u;  // would become infinite, is it, or is NaN
-  const bool nan = (word & 0x7FFFFFFFu) > 0x7F800000u;
-  return static_cast<uint16_t>(((stays || nan ? word : rounded) >> 16) | (nan ? 0x40u : 0u));
+  // From the largest finite bf16 on there is nothing above to round to.
+  const bool stays = (word & 0x7FFFFFFFu) >= 0x7F7F0000u;
+  return static_cast<uint16_t>((stays ? word : word + random) >> 16);
 }
 
 // adamw.h, "exact master". NaN stays NaN, without its payload.

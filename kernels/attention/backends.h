@@ -1,6 +1,8 @@
 // The implementations behind the attention dispatch: for attention.cc and the tests that hold one against the other.
 #pragma once
 
+#include <initializer_list>
+
 #include "absl/status/status.h"
 #include "kernels/attention/attention.h"
 
@@ -20,9 +22,13 @@ namespace cuda {  // cuDNN. REQUIRES: dense arrays that IsCapturableAttention ta
 absl::Status Run(const SequenceBounds& args, Stream stream);
 absl::Status Forward(const AttentionForward& args, Stream stream);
 absl::Status Backward(const AttentionBackward& args, Stream stream);
-// Rows of `to` [T, row] behind the last sequence become zero. bounds as in AttentionForward, of arrays like `to`:
-// `starts` are its starts in elements.
-absl::Status ZeroTail(TensorView to, const int32_t* starts, int64_t sequences, Stream stream);
+// Arrays [T, row] whose rows behind the last sequence become zero, in one launch. `end`: where that is, in elements, on the
+// device.
+struct Tail {
+  TensorView array;
+  const int32_t* end;
+};
+absl::Status ZeroTails(std::initializer_list<Tail> tails, Stream stream);
 }  // namespace cuda
 
 }  // namespace sluice::kernels

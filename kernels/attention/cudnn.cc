@@ -91,7 +91,7 @@ absl::Status Forward(const AttentionForward& args, Stream stream) {
                                       .logsumexp = args.logsumexp.data,
                                       .bounds = args.bounds.as<int32_t>()};
   RETURN_IF_ERROR(GraphCache::Get().Run(shape, /*backward=*/false, pointers, stream));
-  return ZeroTail(args.out, StartsOf(args.bounds, 1), shape.sequences, stream);
+  return ZeroTails({{args.out, StartsOf(args.bounds, 1) + shape.sequences}}, stream);
 }
 
 absl::Status Backward(const AttentionBackward& args, Stream stream) {
@@ -108,9 +108,9 @@ absl::Status Backward(const AttentionBackward& args, Stream stream) {
                                       .dv = args.dv.data,
                                       .bounds = args.bounds.as<int32_t>()};
   RETURN_IF_ERROR(GraphCache::Get().Run(shape, /*backward=*/true, pointers, stream));
-  RETURN_IF_ERROR(ZeroTail(args.dq, StartsOf(args.bounds, 1), shape.sequences, stream));
-  RETURN_IF_ERROR(ZeroTail(args.dk, StartsOf(args.bounds, 2), shape.sequences, stream));
-  return ZeroTail(args.dv, StartsOf(args.bounds, 2), shape.sequences, stream);
+  const int32_t* const query_end = StartsOf(args.bounds, 1) + shape.sequences;
+  const int32_t* const key_end = StartsOf(args.bounds, 2) + shape.sequences;
+  return ZeroTails({{args.dq, query_end}, {args.dk, key_end}, {args.dv, key_end}}, stream);
 }
 
 }  // namespace cuda

@@ -17,11 +17,26 @@ __global__ void Bounds(const int32_t* cu_seqlens, int room, int q_row, int kv_ro
   }
 }
 
-// Sixteen bytes a thread; blocks before the tail leave at once.
-__global__ void __launch_bounds__(256) ClearTail(uint4* to, int64_t packets, const int32_t* end, int element_bytes) {
-  const int64_t first = static_cast<int64_t>(*end) * element_bytes / 16;
-  for (int64_t i = first + blockIdx.x * blockDim.x + threadIdx.x; i < packets; i += int64_t{gridDim.x} * blockDim.x) {
-    to[i] = uint4{0, 0, 0, 0};
+constexpr int kMostTails = 3;
+
+struct TailPackets {
+  uint4* to;
+  int64_t packets;
+  const int32_t* end;  // in elements
+};
+
+struct AllTails {
+  TailPackets tails[kMostTails];
+  int element_bytes;
+};
+
+// Sixteen bytes a thread; a row of blocks for each array.
+__global__ void __launch_bounds__(256) ClearTails(AllTails all) {
+  const TailPackets& tail = all.tails[blockIdx.y];
+  const int64_t first = static_cast<int64_t>(*tail.end) * all.element_bytes / 16;
+  for (int64_t i = first + blockIdx.x * blockDim.x + threadIdx.x; i < tail.packets;
+       i += int64_t{gridDim.x} * blockDim.x) {
+    tail.to[i] = uint4{0, 0, 0, 0};
   }
 }
 
@@ -36,9 +51,15 @@ absl::Status Run(const SequenceBounds& args, Stream stream) {
   return LaunchStatus("sequence_bounds");
 }
 
-absl::Status ZeroTail(TensorView to, const int32_t* starts, int64_t sequences, Stream stream) {
-  ClearTail<<<MultiprocessorCount(), 256, 0, HandleOf(stream)>>>(
-      static_cast<uint4*>(to.data), to.bytes() / 16, starts + sequences, static_cast<int>(SizeOf(to.dtype)));
+absl::Status ZeroTails(std::initializer_list<Tail> tails, Stream stream) {
+  AllTails all = {};
+  int count = 0;
+  for (const Tail& tail : tails) {
+    all.tails[count++] = {static_cast<uint4*>(tail.array.data), tail.array.bytes() / 16, tail.end};
+    all.element_bytes = static_cast<int>(SizeOf(tail.array.dtype));
+  }
+  const dim3 grid(static_cast<unsigned>(MultiprocessorCount() / 2), static_cast<unsigned>(count));
+  ClearTails<<<grid, 256, 0, HandleOf(stream)>>>(all);
   return LaunchStatus("attention");
 }
 

@@ -1,5 +1,6 @@
 #include "kernels/cuda/workspace.h"
 
+#include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -33,6 +34,7 @@ absl::StatusOr<Workspace> Workspace::Take(std::string_view kernel, Stream stream
                                                      " bytes, the stream has ", stream.workspace_bytes));
   }
   try {
+    at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);  // a no-op but for the first time
     const cudaStream_t handle = HandleOf(stream);
     void* data = c10::cuda::CUDACachingAllocator::raw_alloc_with_stream(static_cast<size_t>(bytes), handle);
     workspace.data_ =

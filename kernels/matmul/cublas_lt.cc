@@ -129,13 +129,20 @@ class PlanCache {
     ASSIGN_OR_RETURN(GemmProblem problem, GemmProblem::Create(key));
     const auto saved = saved_.find(ToString(key));
     if (saved != saved_.end()) {
-      cublasLtMatmulHeuristicResult_t checked = {};
-      const cublasStatus_t status =
-          cublasLtMatmulAlgoCheck(handle_, problem.operation(), problem.a(), problem.b(), problem.c(), problem.c(),
-                                  &saved->second.algorithm, &checked);
-      if (status == CUBLAS_STATUS_SUCCESS && static_cast<int64_t>(checked.workspaceSize) <= kMatMulWorkspace) {
+      absl::StatusOr<GemmPlan> plan = PlanOf(problem, saved->second.algorithm);
+      if (plan.ok()) {
         ++stats_.from_file;
-        return GemmPlan{std::move(problem), saved->second.algorithm, static_cast<int64_t>(checked.workspaceSize)};
+        return plan;
+      }
+    }
+    if (key.accumulates) {
+      // The product that overwrites was timed already: the same algorithm is the fastest here too, and timing this one
+      // would need an output of its own.
+      GemmKey twin = key;
+      twin.accumulates = false;
+      if (const auto found = plans_.find(twin); found != plans_.end()) {
+        absl::StatusOr<GemmPlan> plan = PlanOf(problem, found->second.algorithm);
+        if (plan.ok()) return plan;
       }
     }
     ASSIGN_OR_RETURN(const std::vector<cublasLtMatmulHeuristicResult_t> candidates, Candidates(key, problem));
@@ -145,6 +152,19 @@ class PlanCache {
     }
     return GemmPlan{std::move(problem), candidates[choice].algo,
                     static_cast<int64_t>(candidates[choice].workspaceSize)};
+  }
+
+  // NotFound where cuBLASLt does not take the algorithm for the problem; `problem` is then as it was.
+  absl::StatusOr<GemmPlan> PlanOf(GemmProblem& problem, const cublasLtMatmulAlgo_t& algorithm)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    cublasLtMatmulHeuristicResult_t checked = {};
+    const cublasStatus_t status = cublasLtMatmulAlgoCheck(handle_, problem.operation(), problem.a(), problem.b(),
+                                                          problem.c(), problem.c(), &algorithm, &checked);
+    const auto workspace_bytes = static_cast<int64_t>(checked.workspaceSize);
+    if (status != CUBLAS_STATUS_SUCCESS || workspace_bytes > kMatMulWorkspace) {
+      return absl::NotFoundError("matmul: the algorithm does not fit the problem");
+    }
+    return GemmPlan{std::move(problem), algorithm, workspace_bytes};
   }
 
   absl::StatusOr<std::vector<cublasLtMatmulHeuristicResult_t>> Candidates(const GemmKey& key,

@@ -88,6 +88,26 @@ TEST_F(RoleTest, ForwardOnlyChangesNothing) {
   EXPECT_NEAR(forward.loss() / Train(*role, 1).loss(), 1, 1e-6);
 }
 
+// On the CPU everything is in host memory already; a GPU's moves are in cuda_model_test.
+TEST_F(RoleTest, MovesNothingOnTheCpu) {
+  const auto role = Role("run");
+  v1::ToOp op;
+  op.set_model(true);
+  op.set_optimizer(true);
+  op.set_grad(true);
+  for (const char* device : {"cpu", "device"}) {
+    op.set_device(device);
+    ASSERT_OK_AND_ASSIGN(const auto moved, role->To(op));
+    EXPECT_EQ(moved.bytes(), 0);
+  }
+  EXPECT_GT(Train(*role, 1).loss(), 0);
+  op.set_device("cuda");
+  EXPECT_THAT(role->To(op), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("`cpu` or `device`")));
+  engine::LanguageModelRole fresh({});
+  op.set_device("cpu");
+  EXPECT_THAT(fresh.To(op), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not initialised")));
+}
+
 TEST_F(RoleTest, GoesBackToACheckpoint) {
   const auto role = Role("run");
   Train(*role, 1);
