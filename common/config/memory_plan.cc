@@ -14,7 +14,7 @@ constexpr int64_t kFloatBytes = 4;
 constexpr int64_t kIntegerBytes = 4;
 
 // kernels/matmul/matmul.h kMatMulWorkspace; CausalLmOptions::logits_bytes; kernels/cross_entropy kDefaultLogitsBytes.
-constexpr int64_t kProductWorkspace = int64_t{64} << 20;
+constexpr int64_t kProductWorkspace = int64_t{32} << 20;
 constexpr int64_t kCudaLogitsBytes = int64_t{1000} << 20;
 constexpr int64_t kCpuLogitsBytes = int64_t{64} << 20;
 

@@ -77,7 +77,7 @@ __device__ __forceinline__ void Round(const float (&from)[kGroup], uint64_t seed
 }
 
 template <typename Param, bool kRemainder, typename Moment>
-__global__ void __launch_bounds__(kThreads, 3) UpdateKernel(Arrays arrays, AdamWOptions options) {
+__global__ void __launch_bounds__(kThreads, 4) UpdateKernel(Arrays arrays, AdamWOptions options) {
   if (arrays.control[kControlApplies] == 0.0f) return;
   const UpdateFactors factors = FactorsOf(options, arrays.control);
   const auto updates = static_cast<uint64_t>(arrays.control[kControlUpdates]);

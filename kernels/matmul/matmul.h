@@ -12,7 +12,7 @@
 
 namespace sluice::kernels {
 
-inline constexpr int64_t kMatMulWorkspace = int64_t{64} << 20;
+inline constexpr int64_t kMatMulWorkspace = int64_t{32} << 20;
 
 struct MatMul {
   ConstTensorView a;  // [M, K], or [K, M] with transpose_a; bf16 or fp32; strided
