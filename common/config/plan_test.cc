@@ -144,7 +144,7 @@ TEST(PlanTest, MemoryOfTheWorkspace) {
   // On the CPU 256 rows of 10 logits are less than dk and dv by query head.
   EXPECT_EQ(workspace({}), 2 * 256 * 16 * 4);
   // On CUDA 256 rows of logits (10 rounded up to 16), of hidden and of its gradient.
-  constexpr int64_t kProducts = 64 << 20;
+  constexpr int64_t kProducts = 32 << 20;
   EXPECT_EQ(workspace({"engine.device=cuda", "engine.model_dtype=bf16"}), kProducts + 256 * (16 + 16) * 2);
   EXPECT_EQ(workspace({"engine.device=auto", "engine.model_dtype=bf16"}), kProducts + 256 * (16 + 16) * 2);
   // Sequence by sequence in fp32: 100 tokens.

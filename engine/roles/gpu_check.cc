@@ -41,19 +41,21 @@ GpuFacts ReadGpuFacts() {
 
 absl::Status CheckGpu(const GpuFacts& facts) {
   if (facts.driver_version == 0) {
-    return absl::FailedPreconditionError(
+    return absl::InvalidArgumentError(
         "there is no NVIDIA driver on this machine; install one that nvidia-smi runs with");
   }
   // A driver serves every CUDA of its own major version and below.
   if (facts.driver_version / 1000 < facts.built_version / 1000) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the NVIDIA driver serves CUDA ", VersionText(facts.driver_version), " and this program needs ",
-                     facts.built_version / 1000, ".0 or later; update the driver (nvidia-smi shows both versions)"));
+    return absl::InvalidArgumentError(absl::StrCat("the NVIDIA driver serves CUDA ", VersionText(facts.driver_version),
+                                                   " and this program needs ", facts.built_version / 1000,
+                                                   ".0 or later; update the driver (nvidia-smi shows both versions)"));
   }
   if (facts.gpus == 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the CUDA driver finds no GPU", facts.problem.empty() ? "" : absl::StrCat(" (", facts.problem, ")"),
-        "; check with nvidia-smi, and that CUDA_VISIBLE_DEVICES does not hide it"));
+    const bool answered = facts.problem.empty();
+    return absl::Status(
+        answered ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kFailedPrecondition,
+        absl::StrCat("the CUDA driver finds no GPU", answered ? "" : absl::StrCat(" (", facts.problem, ")"),
+                     "; check with nvidia-smi, and that CUDA_VISIBLE_DEVICES does not hide it"));
   }
   if (!facts.problem.empty()) {
     return absl::FailedPreconditionError(
@@ -61,10 +63,10 @@ absl::Status CheckGpu(const GpuFacts& facts) {
                      " cannot be used: ", facts.problem, "; look with nvidia-smi for what holds it"));
   }
   if (!facts.has_kernels) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the ", facts.name, " has compute capability ", facts.major, ".", facts.minor,
-                     " and this program holds kernels for ", facts.built_for,
-                     " only; build it with -DSLUICE_CUDA_ARCHITECTURES=", facts.major, facts.minor));
+    return absl::InvalidArgumentError(absl::StrCat("the ", facts.name, " has compute capability ", facts.major, ".",
+                                                   facts.minor, " and this program holds kernels for ", facts.built_for,
+                                                   " only; build it with -DSLUICE_CUDA_ARCHITECTURES=", facts.major,
+                                                   facts.minor));
   }
   return absl::OkStatus();
 }

@@ -21,8 +21,9 @@ struct GpuFacts {
 
 GpuFacts ReadGpuFacts();
 
-// FailedPrecondition, with what is wrong and what to do, unless the first GPU can be used: no driver, one that is older
-// than the program's CUDA, no GPU, one without kernels in this program, one that does not answer. Pure.
+// An error, with what is wrong and what to do, unless the first GPU can be used. InvalidArgument where trying again
+// changes nothing: no driver, one that is older than the program's CUDA, no GPU, one without kernels in this program.
+// FailedPrecondition: a driver or GPU that does not answer. Pure.
 absl::Status CheckGpu(const GpuFacts& facts);
 
 }  // namespace sluice::engine

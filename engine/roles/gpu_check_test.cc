@@ -22,6 +22,7 @@ struct Case {
   const char* name;
   void (*change)(GpuFacts&);
   const char* said;
+  absl::StatusCode code = absl::StatusCode::kInvalidArgument;
 };
 
 class CheckGpuTest : public ::testing::TestWithParam<Case> {};
@@ -29,7 +30,7 @@ class CheckGpuTest : public ::testing::TestWithParam<Case> {};
 TEST_P(CheckGpuTest, SaysWhatIsWrongAndWhatToDo) {
   GpuFacts facts = Usable();
   GetParam().change(facts);
-  EXPECT_THAT(CheckGpu(facts), StatusIs(absl::StatusCode::kFailedPrecondition, GetParam().said));
+  EXPECT_THAT(CheckGpu(facts), StatusIs(GetParam().code, GetParam().said));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -53,14 +54,16 @@ INSTANTIATE_TEST_SUITE_P(
                f.problem = "system not yet initialized";
              },
              "the CUDA driver finds no GPU (system not yet initialized); check with nvidia-smi, and that "
-             "CUDA_VISIBLE_DEVICES does not hide it"},
+             "CUDA_VISIBLE_DEVICES does not hide it",
+             absl::StatusCode::kFailedPrecondition},
         Case{"Busy",
              [](GpuFacts& f) {
                f.has_kernels = false;
                f.problem = "CUDA-capable device(s) is/are busy or unavailable";
              },
              "the GPU (NVIDIA H200) cannot be used: CUDA-capable device(s) is/are busy or unavailable; look with "
-             "nvidia-smi for what holds it"},
+             "nvidia-smi for what holds it",
+             absl::StatusCode::kFailedPrecondition},
         Case{"OtherArchitecture",
              [](GpuFacts& f) {
                f.name = "NVIDIA A100";

@@ -54,8 +54,8 @@ absl::StatusOr<kernels::Device> ChooseDevice(const std::string& device) {
     LoggerFor("engine").Log(facts.driver_version > 0 ? LogLevel::kWarning : LogLevel::kInfo, message);
     return kernels::Device::Cpu();
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("engine.device: cuda is asked for, but ", usable.message(), "; or use engine.device=cpu"));
+  return absl::Status(usable.code(), absl::StrCat("engine.device: cuda is asked for, but ", usable.message(),
+                                                  "; or use engine.device=cpu"));
 }
 
 kernels::DType DTypeOf(const v1::EngineSpec& engine) { return DTypeNamed(engine.model_dtype()); }

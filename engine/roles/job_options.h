@@ -14,8 +14,8 @@
 
 namespace sluice::engine {
 
-// The device of this process's rank. Each rank sees one GPU: the worker hides the others. FailedPrecondition: `cuda` is
-// asked for and there is no usable GPU (the message says why: gpu_check.h). `auto` logs why it is the CPU.
+// The device of this process's rank. Each rank sees one GPU: the worker hides the others. CheckGpu's error: `cuda` is
+// asked for and there is no usable GPU (gpu_check.h). `auto` logs why it is the CPU.
 absl::StatusOr<kernels::Device> ChooseDevice(const std::string& device);
 
 kernels::DType DTypeOf(const v1::EngineSpec& engine);

@@ -40,16 +40,7 @@ struct Packet {
   float v[kSize];
 };
 
-// REQUIRES of all three: `at` is a multiple of 16 bytes.
-template <typename T>
-__device__ __forceinline__ Packet<T> Load(const T* at) {
-  const uint4 raw = *reinterpret_cast<const uint4*>(at);
-  const T* values = reinterpret_cast<const T*>(&raw);
-  Packet<T> packet;
-#pragma unroll
-  for (int i = 0; i < Packet<T>::kSize; ++i) packet.v[i] = ToFloat(values[i]);
-  return packet;
-}
+// REQUIRES of both: `at` is a multiple of 16 bytes.
 
 // For data that no later kernel finds in the cache anyway.
 template <typename T>

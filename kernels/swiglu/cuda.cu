@@ -30,8 +30,6 @@ __device__ __forceinline__ float Activation(float gate, float sigmoid, float up)
 
 // Where the packets of one thread lie. A block has kUnroll * kThreads consecutive packets of [T, I]; its first one's
 // row takes a 64-bit division, the others count on from there in 32 bits.
-// Blocks start at the end: the last rows of gate_up and dy, which the product before wrote last, are still in the L2
-// cache, and the first rows, which are written last here, are what the product after reads first.
 template <int kWidth, int kUnroll>
 struct Packets {
   int64_t begin, count;  // of this thread's first packet; of all packets
@@ -41,7 +39,7 @@ struct Packets {
   __device__ __forceinline__ Packets(int64_t tokens, int size) {
     packets_of_row = static_cast<unsigned>(size / kWidth);
     count = tokens * packets_of_row;
-    const int64_t block_begin = static_cast<int64_t>(gridDim.x - 1 - blockIdx.x) * (kUnroll * kThreads);
+    const int64_t block_begin = static_cast<int64_t>(blockIdx.x) * (kUnroll * kThreads);
     begin = block_begin + threadIdx.x;
     first_row = block_begin / packets_of_row;
     first_of_row = static_cast<unsigned>(block_begin - first_row * packets_of_row) + threadIdx.x;
