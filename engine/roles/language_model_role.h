@@ -90,8 +90,8 @@ class LanguageModelRole : public Role {
 
   absl::Status RequireTrainer() const;    // initialised for training
   absl::Status RequireTrainable() const;  // and everything is on the device
-  absl::Status RequireLoaded() const;  // initialised with a model
-  absl::Status RequireModel() const;   // and it is on the device
+  absl::Status RequireLoaded() const;     // initialised with a model
+  absl::Status RequireModel() const;      // and it is on the device
 
   const LanguageModelRoleOptions options_;
   v1::JobSpec spec_;

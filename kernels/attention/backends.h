@@ -22,8 +22,8 @@ namespace cuda {  // cuDNN. REQUIRES: dense arrays that IsCapturableAttention ta
 absl::Status Run(const SequenceBounds& args, Stream stream);
 absl::Status Forward(const AttentionForward& args, Stream stream);
 absl::Status Backward(const AttentionBackward& args, Stream stream);
-// Arrays [T, row] whose rows behind the last sequence become zero, in one launch. `end`: where that is, in elements, on the
-// device.
+// Arrays [T, row] whose rows behind the last sequence become zero, in one launch. `end`: where that is, in elements, on
+// the device.
 struct Tail {
   TensorView array;
   const int32_t* end;
