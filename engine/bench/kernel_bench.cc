@@ -73,17 +73,13 @@ class Bench {
         {"run", "kernel"}, {"kernel", name}, {"model", s_.model}, {"ms", std::round(seconds * 1e7) / 1e4}};
     if (bytes > 0) {
       line["gb_per_s"] = std::round(bytes / seconds / 1e9);
-      if (ceiling_.copy_bytes_per_second > 0) {
-        line["of_copy"] = std::round(bytes / seconds / ceiling_.copy_bytes_per_second * 1e3) / 1e3;
-        // A kernel of 30 us spends a good part of it on starting and ending, and so does a copy.
-        ASSIGN_OR_RETURN(const double copy_seconds, CopySeconds(static_cast<int64_t>(bytes / 2)));
-        line["of_copy_of_this_size"] = std::round(copy_seconds / seconds * 1e3) / 1e3;
-      }
+      line["of_copy"] = std::round(bytes / seconds / ceiling_.copy_bytes_per_second * 1e3) / 1e3;
+      // A kernel of 30 us spends a good part of it on starting and ending, and so does a copy.
+      ASSIGN_OR_RETURN(const double copy_seconds, CopySeconds(static_cast<int64_t>(bytes / 2)));
+      line["of_copy_of_this_size"] = std::round(copy_seconds / seconds * 1e3) / 1e3;
     } else {
       line["tflops"] = std::round(flops / seconds / 1e11) / 10;
-      if (ceiling_.gemm_flops_per_second > 0) {
-        line["of_gemm"] = std::round(flops / seconds / ceiling_.gemm_flops_per_second * 1e3) / 1e3;
-      }
+      line["of_gemm"] = std::round(flops / seconds / ceiling_.gemm_flops_per_second * 1e3) / 1e3;
     }
     if (workspace_bytes > 0)
       line["workspace_gib"] = std::round(static_cast<double>(workspace_bytes) / (1 << 30) * 1e3) / 1e3;
@@ -378,18 +374,16 @@ class Bench {
 }  // namespace
 
 absl::Status RunKernelBench(const KernelBenchOptions& options) {
-  Ceiling ceiling;
-  if (options.stream.device.is_cuda()) {
-    RETURN_IF_ERROR(ReserveWorkspace(options.stream.device, int64_t{2} << 30));
-    ASSIGN_OR_RETURN(ceiling, MeasureCeiling(EngineStream(options.stream.device)));
-    const nlohmann::ordered_json line = {{"run", "ceiling"},
-                                         {"copy_gb_per_s", std::round(ceiling.copy_bytes_per_second / 1e9)},
-                                         {"gemm_tflops", std::round(ceiling.gemm_flops_per_second / 1e11) / 10}};
-    std::cout << line.dump() << std::endl;
-  }
+  const kernels::Device device = options.stream.device;
+  RETURN_IF_ERROR(ReserveWorkspace(device, int64_t{2} << 30));
+  ASSIGN_OR_RETURN(const Ceiling ceiling, MeasureCeiling(EngineStream(device)));
+  const nlohmann::ordered_json line = {{"run", "ceiling"},
+                                       {"copy_gb_per_s", std::round(ceiling.copy_bytes_per_second / 1e9)},
+                                       {"gemm_tflops", std::round(ceiling.gemm_flops_per_second / 1e11) / 10}};
+  std::cout << line.dump() << std::endl;
   for (const Sizes& sizes : kSizes) {
     KernelBenchOptions with_workspace = options;
-    with_workspace.stream = EngineStream(options.stream.device);
+    with_workspace.stream = EngineStream(device);
     RETURN_IF_ERROR(Bench(with_workspace, sizes, ceiling).RunAll());
   }
   return absl::OkStatus();

@@ -9,8 +9,8 @@
 namespace sluice::engine {
 
 struct KernelBenchOptions {
-  kernels::Stream stream;
-  std::string filter;  // only kernels whose name contains it
+  kernels::Stream stream;  // REQUIRES: of a CUDA device
+  std::string filter;      // only kernels whose name contains it
 };
 
 // Prints one line of JSON for each kernel and shape: milliseconds, GB/s and the part of the copy bandwidth measured in

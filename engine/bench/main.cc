@@ -67,17 +67,18 @@ int Main(int argc, char** argv) {
   CLI::App* kernel_command =
       app.add_subcommand("kernels", "Each kernel: GB/s or TFLOP/s, and the part of what the machine gives");
   kernel_command->add_option("--filter", kernel.filter, "Only kernels whose name contains this");
+  train_command->add_option("--device", device, "cuda, cpu or auto")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
   for (CLI::App* command : {train_command, kernel_command}) {
-    command->add_option("--device", device, "cuda, cpu or auto")
-        ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-        ->capture_default_str();
     command->add_flag("--no-tuning", no_tuning, "Take cuBLASLt's first proposal for each product");
     command->add_option("--tuning-file", tuning_file, "Keep the choices of algorithm in this file");
   }
   CLI11_PARSE(app, argc, argv);
 
   kernels::Device chosen;
-  if (const absl::Status status = Prepare(device, !no_tuning, tuning_file, &chosen); !status.ok())
+  if (const absl::Status status = Prepare(*kernel_command ? "cuda" : device, !no_tuning, tuning_file, &chosen);
+      !status.ok())
     return Report(status);
   if (*kernel_command) {
     kernel.stream = EngineStream(chosen);

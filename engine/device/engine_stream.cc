@@ -4,7 +4,6 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
-#include <exception>
 #include <map>
 #include <vector>
 

@@ -17,11 +17,11 @@ struct PhaseTimer::Moment {
   }
 };
 
-PhaseTimer::PhaseTimer(kernels::Stream stream) : stream_(stream) { Mark(""); }
+PhaseTimer::PhaseTimer(kernels::Stream stream) : stream_(stream) { End(""); }
 
 PhaseTimer::~PhaseTimer() = default;
 
-void PhaseTimer::Mark(const std::string& name) {
+void PhaseTimer::End(const std::string& name) {
   auto moment = std::make_unique<Moment>();
   moment->name = name;
   moment->time = absl::Now();
@@ -30,8 +30,6 @@ void PhaseTimer::Mark(const std::string& name) {
   }
   moments_.push_back(std::move(moment));
 }
-
-void PhaseTimer::End(const std::string& name) { Mark(name); }
 
 std::map<std::string, double> PhaseTimer::Seconds() const {
   std::map<std::string, double> seconds;

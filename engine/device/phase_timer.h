@@ -27,7 +27,6 @@ class PhaseTimer {
 
  private:
   struct Moment;
-  void Mark(const std::string& name);
 
   kernels::Stream stream_;
   std::vector<std::unique_ptr<Moment>> moments_;

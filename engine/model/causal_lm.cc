@@ -116,6 +116,12 @@ int64_t CausalLm::BytesFor(const ModelConfig& config, DType dtype, const CausalL
   return size.bytes() + BatchUpload::DeviceBytes(options.token_slots);
 }
 
+int64_t CausalLm::HeadWorkspace(const ModelConfig& config, DType dtype, const CausalLmOptions& options) {
+  return kernels::CrossEntropyWorkspace(options.token_slots, config.hidden_size, config.vocab_size, dtype,
+                                        options.logits_bytes) +
+         kernels::kMatMulWorkspace;
+}
+
 void CausalLm::Carve(const ModelConfig& config, DType dtype, Carver& carver) {
   const int64_t slots = options_.token_slots;
   inv_freq_ = carver.Take(DType::kFloat32, {config.head_dim / 2});
@@ -143,9 +149,7 @@ absl::Status CausalLm::Reserve(const AttentionRoom& room) {
   room_ = room;
   const kernels::Device device = parameters_->device();
   if (device.is_cuda() && !reserved_.contains(room)) {
-    int64_t workspace = kernels::CrossEntropyWorkspace(options_.token_slots, config_->hidden_size, config_->vocab_size,
-                                                       parameters_->dtype(), options_.logits_bytes) +
-                        kernels::kMatMulWorkspace;
+    int64_t workspace = HeadWorkspace(*config_, parameters_->dtype(), options_);
     for (const int64_t window : recordable_ ? config_->windows : std::vector<int64_t>()) {
       ASSIGN_OR_RETURN(const int64_t attention, kernels::PrepareAttention({.tokens = options_.token_slots,
                                                                            .sequences = room.sequences,
@@ -180,8 +184,8 @@ absl::Status CausalLm::Upload(const MicroBatch& batch) {
   return upload_->Issue(batch, std::max(room_.sequences, batch.sequences()));
 }
 
-ConstTensorView CausalLm::Bounds() const {
-  if (!recordable_) return ConstTensorView::Empty();
+TensorView CausalLm::Bounds() const {
+  if (!recordable_) return TensorView::Empty();
   return TensorView(bounds_.data, DType::kInt32, {4, room_.sequences + 1}, bounds_.device);
 }
 
@@ -215,14 +219,12 @@ absl::Status CausalLm::RunRecorded(int segment, absl::FunctionRef<absl::Status()
 absl::Status CausalLm::ForwardLayers(const LayerContext& context) {
   const ModelWeights& weights = parameters_->weights();
   if (!context.bounds.empty()) {
-    RETURN_IF_ERROR(kernels::Run(
-        kernels::SequenceBounds{
-            .cu_seqlens = upload_->cu_seqlens(room_.sequences + 1),
-            .q_heads = config_->heads,
-            .kv_heads = config_->kv_heads,
-            .head_dim = config_->head_dim,
-            .bounds = TensorView(bounds_.data, DType::kInt32, {4, room_.sequences + 1}, bounds_.device)},
-        context.stream));
+    RETURN_IF_ERROR(kernels::Run(kernels::SequenceBounds{.cu_seqlens = upload_->cu_seqlens(room_.sequences + 1),
+                                                         .q_heads = config_->heads,
+                                                         .kv_heads = config_->kv_heads,
+                                                         .head_dim = config_->head_dim,
+                                                         .bounds = Bounds()},
+                                 context.stream));
   }
   RETURN_IF_ERROR(kernels::Run(
       kernels::RotaryTable{

@@ -90,6 +90,9 @@ class CausalLm {
   // bytes() of a model that is not made yet.
   static int64_t BytesFor(const ModelConfig& config, kernels::DType dtype, const CausalLmOptions& options);
 
+  // What the head and the products in it take of the workspace on CUDA; attention may take more.
+  static int64_t HeadWorkspace(const ModelConfig& config, kernels::DType dtype, const CausalLmOptions& options);
+
  private:
   struct Recorded {
     bool ran = false;
@@ -101,7 +104,7 @@ class CausalLm {
   absl::Status Reserve(const AttentionRoom& room);
   absl::Status Upload(const MicroBatch& batch);
   LayerContext Context(const MicroBatch& batch, GradientMode mode) const;
-  kernels::ConstTensorView Bounds() const;
+  kernels::TensorView Bounds() const;  // of room_, for attention in cuDNN; else empty
   // Runs `body`, or what was recorded of it.
   absl::Status RunRecorded(int segment, absl::FunctionRef<absl::Status()> body);
   absl::Status ForwardLayers(const LayerContext& context);

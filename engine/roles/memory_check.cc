@@ -17,8 +17,6 @@
 #include "engine/optim/adamw_optimizer.h"
 #include "engine/roles/job_options.h"
 #include "kernels/attention/attention.h"
-#include "kernels/cross_entropy/cross_entropy.h"
-#include "kernels/matmul/matmul.h"
 
 namespace sluice::engine {
 namespace {
@@ -26,9 +24,7 @@ namespace {
 int64_t WorkspaceOf(const v1::JobSpec& spec, const ModelConfig& config, const RowLengths& rows) {
   const kernels::DType dtype = DTypeOf(spec.engine());
   const CausalLmOptions options = ModelOptions(spec);
-  const int64_t products = kernels::CrossEntropyWorkspace(options.token_slots, config.hidden_size, config.vocab_size,
-                                                          dtype, options.logits_bytes) +
-                           kernels::kMatMulWorkspace;
+  const int64_t products = CausalLm::HeadWorkspace(config, dtype, options);
   const bool recordable = kernels::IsCapturableAttention(dtype, config.head_dim);
   const int64_t longest = std::min(rows.longest > 0 ? rows.longest : spec.data().max_length(), options.token_slots);
   const double mean = rows.mean > 0 ? rows.mean : static_cast<double>(longest);

@@ -3,28 +3,17 @@
 #include <string>
 #include <vector>
 
-#include "common/config/job_reader.h"
+#include "common/config/testing/minimal_job.h"
 #include "common/testing/status_matchers.h"
 
 namespace sluice::engine {
 namespace {
 
+using ::sluice::testing::MinimalJob;
 using ::sluice::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-v1::JobSpec Spec(const std::vector<std::string>& overrides) {
-  LoadOptions options;
-  options.file = "job.yaml";
-  options.text = "model: {path: m}\ndata: {train_files: t, val_files: v}\n";
-  options.overrides = overrides;
-  options.env = [](const std::string&) { return std::nullopt; };
-  options.working_folder = "/folder";
-  auto spec = LoadJobSpec(options);
-  EXPECT_TRUE(spec.ok()) << spec.status();
-  return spec.ok() ? *spec : v1::JobSpec();
-}
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
@@ -34,7 +23,7 @@ TEST(CheckMemoryTest, NamesPartsAndSettings) {
                              .optimizer = 70 * kGiB,
                              .activations = 30 * kGiB,
                              .workspace = kGiB};
-  const v1::JobSpec spec = Spec({"engine.model_dtype=bf16"});
+  const v1::JobSpec spec = MinimalJob({"engine.model_dtype=bf16"});
   EXPECT_OK(CheckMemory(needs, 143 * kGiB, spec));
   EXPECT_THAT(CheckMemory(needs, 143 * kGiB - 1, spec),
               StatusIs(absl::StatusCode::kResourceExhausted,
@@ -65,7 +54,7 @@ TEST(CheckMemoryTest, OffersWhatIsNotDoneYet) {
        {"optim.", "activation_checkpointing", "gradients", "optimizer"}},
   };
   for (const RemedyCase& c : kCases) {
-    const absl::Status status = CheckMemory({.weights = 2, .activations = 3}, 4, Spec(c.overrides));
+    const absl::Status status = CheckMemory({.weights = 2, .activations = 3}, 4, MinimalJob(c.overrides));
     const std::string message(status.message());
     for (const char* offered : c.offered) EXPECT_THAT(message, HasSubstr(offered));
     for (const char* not_offered : c.not_offered) EXPECT_THAT(message, Not(HasSubstr(not_offered)));
@@ -84,7 +73,7 @@ ModelConfig Config() {
 
 TEST(NeedsOnCudaTest, HasThePartsThatTheJobAllocates) {
   const ModelConfig config = Config();
-  const v1::JobSpec spec = Spec({"engine.model_dtype=bf16"});
+  const v1::JobSpec spec = MinimalJob({"engine.model_dtype=bf16"});
   const MemoryNeeds training = NeedsOnCuda(spec, config, /*optimizer=*/true, {});
   EXPECT_EQ(training.gradients, 2 * training.weights);
   // Two moments in fp32 and 16 bits of master weights, and the few numbers of a step.
@@ -92,7 +81,7 @@ TEST(NeedsOnCudaTest, HasThePartsThatTheJobAllocates) {
   EXPECT_GT(training.activations, 0);
   EXPECT_EQ(NeedsOnCuda(spec, config, /*optimizer=*/false, {}).optimizer, 0);
   const MemoryNeeds forward =
-      NeedsOnCuda(Spec({"engine.model_dtype=bf16", "engine.forward_only=true"}), config, /*optimizer=*/true, {});
+      NeedsOnCuda(MinimalJob({"engine.model_dtype=bf16", "engine.forward_only=true"}), config, /*optimizer=*/true, {});
   EXPECT_EQ(forward.gradients, 0);
   EXPECT_EQ(forward.optimizer, 0);
   EXPECT_LT(forward.activations, training.activations);
@@ -101,7 +90,7 @@ TEST(NeedsOnCudaTest, HasThePartsThatTheJobAllocates) {
 TEST(NeedsOnCudaTest, WorkspaceFollowsTheRows) {
   const ModelConfig config = Config();
   const auto workspace = [&](const std::vector<std::string>& overrides, const RowLengths& rows) {
-    return NeedsOnCuda(Spec(overrides), config, /*optimizer=*/true, rows).workspace;
+    return NeedsOnCuda(MinimalJob(overrides), config, /*optimizer=*/true, rows).workspace;
   };
   const std::vector<std::string> fast = {"engine.model_dtype=bf16", "data.max_length=8192"};
   EXPECT_EQ(workspace(fast, {}), workspace(fast, {.longest = 100, .mean = 50}));

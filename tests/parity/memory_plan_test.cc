@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
-#include "common/config/job_reader.h"
+#include "common/config/testing/minimal_job.h"
 #include "common/testing/status_matchers.h"
 #include "engine/bench/model_shapes.h"
 #include "engine/model/causal_lm.h"
@@ -24,19 +24,8 @@
 namespace sluice::engine {
 namespace {
 
+using ::sluice::testing::MinimalJob;
 constexpr double kAllowed = 0.05;
-
-v1::JobSpec Spec(const std::vector<std::string>& overrides) {
-  LoadOptions options;
-  options.file = "job.yaml";
-  options.text = "model: {path: m}\ndata: {train_files: t, val_files: v}\n";
-  options.overrides = overrides;
-  options.env = [](const std::string&) { return std::nullopt; };
-  options.working_folder = "/folder";
-  auto spec = LoadJobSpec(options);
-  EXPECT_TRUE(spec.ok()) << spec.status();
-  return spec.ok() ? *spec : v1::JobSpec();
-}
 
 void ExpectClose(int64_t planned, int64_t allocated, const std::string& part) {
   const auto exact = static_cast<double>(allocated);
@@ -95,7 +84,7 @@ TEST_P(MemoryPlanTest, IsWhatTheEngineAllocates) {
   EXPECT_EQ(facts.parameters, layout.parameter_count());
   for (const std::vector<std::string>& job : Jobs()) {
     SCOPED_TRACE(absl::StrJoin(job, " "));
-    const v1::JobSpec spec = Spec(job);
+    const v1::JobSpec spec = MinimalJob(job);
     ASSERT_OK_AND_ASSIGN(const Plan plan, MakePlan(spec, facts, {}));
     std::map<std::string, int64_t> bytes;
     for (const Plan::Memory& part : plan.memory) bytes[part.part] = part.bytes;
