@@ -27,7 +27,8 @@ endif()
 set(CMAKE_CUDA_COMPILER ${SLUICE_SITE_PACKAGES}/nvidia/cu13/bin/nvcc)
 set(CMAKE_CUDA_ARCHITECTURES ${SLUICE_CUDA_ARCHITECTURES})
 set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # LibTorch's shared one is linked
-set(CMAKE_CUDA_FLAGS "--expt-relaxed-constexpr")
+# nvcc looks for its libraries in lib64, the wheel has them in lib; newer CMake links a program to identify the compiler.
+set(CMAKE_CUDA_FLAGS "--expt-relaxed-constexpr -L${SLUICE_SITE_PACKAGES}/nvidia/cu13/lib")
 set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -DNDEBUG")
 enable_language(CUDA)
 # CMake 3.25 does not know how this nvcc is asked for C++20.
