@@ -21,8 +21,7 @@ struct Answers {
   absl::Mutex mutex;
   int outstanding ABSL_GUARDED_BY(mutex) = 0;
   int first_failed ABSL_GUARDED_BY(mutex) = -1;  // index of the engine
-  std::vector<absl::Status> statuses ABSL_GUARDED_BY(mutex);
-  std::vector<v1::StageResponse> responses ABSL_GUARDED_BY(mutex);
+  std::vector<absl::StatusOr<v1::StageResponse>> of_engine ABSL_GUARDED_BY(mutex);
 
   bool Settled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return outstanding == 0 || first_failed >= 0; }
   bool Complete() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return outstanding == 0; }
@@ -51,43 +50,40 @@ absl::StatusOr<std::shared_ptr<Attempt>> Attempt::Start(const v1::AttemptKey& ke
 }
 
 absl::StatusOr<v1::RunStageResponse> Attempt::RunStage(const v1::StageRequest& request, absl::Time deadline) {
-  auto answers = std::make_shared<Answers>();
+  Answers answers;
   {
-    absl::MutexLock lock(&answers->mutex);
-    answers->outstanding = ranks();
-    answers->statuses.resize(ranks());
-    answers->responses.resize(ranks());
+    absl::MutexLock lock(&answers.mutex);
+    answers.outstanding = ranks();
+    answers.of_engine.resize(ranks());
   }
+  // A blocking call on a thread of its own for each engine, joined below, so that no call outlives its channel: gRPC
+  // 1.51 joins its callback threads when the last channel goes, and corrupts its queue where a callback lets it go.
+  std::vector<std::jthread> calls;
   for (int i = 0; i < ranks(); ++i) {
-    engines_[i]->RunStage(request, deadline, [answers, i](absl::Status status, v1::StageResponse response) {
-      absl::MutexLock lock(&answers->mutex);
-      if (!status.ok() && answers->first_failed < 0) answers->first_failed = i;
-      answers->statuses[i] = std::move(status);
-      answers->responses[i] = std::move(response);
-      --answers->outstanding;
+    calls.emplace_back([&, i] {
+      absl::StatusOr<v1::StageResponse> answer = engines_[i]->RunStage(request, deadline);
+      absl::MutexLock lock(&answers.mutex);
+      if (!answer.ok() && answers.first_failed < 0) answers.first_failed = i;
+      answers.of_engine[i] = std::move(answer);
+      --answers.outstanding;
     });
   }
   bool complete;
-  {
-    absl::MutexLock lock(&answers->mutex);
-    answers->mutex.Await(absl::Condition(answers.get(), &Answers::Settled));
-    complete = answers->mutex.AwaitWithTimeout(absl::Condition(answers.get(), &Answers::Complete), kPeerGrace);
-  }
-  int failed;
   absl::Status status;
   {
-    absl::MutexLock lock(&answers->mutex);
-    failed = answers->first_failed;
-    if (failed < 0) {
+    absl::MutexLock lock(&answers.mutex);
+    answers.mutex.Await(absl::Condition(&answers, &Answers::Settled));
+    complete = answers.mutex.AwaitWithTimeout(absl::Condition(&answers, &Answers::Complete), kPeerGrace);
+    if (answers.first_failed < 0) {
       v1::RunStageResponse response;
       for (int i = 0; i < ranks(); ++i) {
         v1::RankStageResponse* rank = response.add_ranks();
         rank->set_rank(engines_[i]->rank());
-        *rank->mutable_response() = std::move(answers->responses[i]);
+        *rank->mutable_response() = *std::move(answers.of_engine[i]);
       }
       return response;
     }
-    status = answers->statuses[failed];
+    status = answers.of_engine[answers.first_failed].status();
   }
   // A process that died explains every other error: its peers only noticed that it was gone.
   for (const auto& engine : engines_) {

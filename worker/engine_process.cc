@@ -60,21 +60,12 @@ absl::StatusOr<v1::EngineState> EngineProcess::WaitUntilReady(absl::Duration tim
   }
 }
 
-void EngineProcess::RunStage(const v1::StageRequest& request, absl::Time deadline,
-                             std::function<void(absl::Status, v1::StageResponse)> done) {
-  struct Call {
-    grpc::ClientContext context;
-    v1::StageRequest request;
-    v1::StageResponse response;
-    std::function<void(absl::Status, v1::StageResponse)> done;
-  };
-  auto call = std::make_shared<Call>();
-  call->context.set_deadline(absl::ToChronoTime(deadline));
-  call->request = request;
-  call->done = std::move(done);
-  stub_->async()->RunStage(&call->context, &call->request, &call->response, [call](const grpc::Status& status) {
-    call->done(FromGrpcStatus(status), std::move(call->response));
-  });
+absl::StatusOr<v1::StageResponse> EngineProcess::RunStage(const v1::StageRequest& request, absl::Time deadline) {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(deadline));
+  v1::StageResponse response;
+  RETURN_IF_ERROR(FromGrpcStatus(stub_->RunStage(&context, request, &response)));
+  return response;
 }
 
 std::optional<v1::Failure> EngineProcess::UnaskedExit(absl::Duration patience) const {

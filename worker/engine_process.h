@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,9 +38,8 @@ class EngineProcess {
   // Returns the engine's state once it answers. Aborted, with a Failure: it ended before. DeadlineExceeded otherwise.
   absl::StatusOr<v1::EngineState> WaitUntilReady(absl::Duration timeout);
 
-  // Starts an operation; `done` is called once, from a thread of gRPC's, and must not block.
-  void RunStage(const v1::StageRequest& request, absl::Time deadline,
-                std::function<void(absl::Status, v1::StageResponse)> done);
+  // Runs an operation; blocks until the engine has answered or is gone.
+  absl::StatusOr<v1::StageResponse> RunStage(const v1::StageRequest& request, absl::Time deadline);
 
   // Why it ended, once it has and nobody asked for it. Waits at most `patience` for a process that is just ending.
   std::optional<v1::Failure> UnaskedExit(absl::Duration patience) const;

@@ -200,6 +200,32 @@ TEST_F(SupervisorTest, StopEndsAHangingStage) {
   stage.join();
 }
 
+// The caller may let the attempt go the moment it has its answer; nothing of a call may live on behind it.
+TEST_F(SupervisorTest, ManyAttemptsThatDieInAStage) {
+  Start(1);
+  for (int attempt = 1; attempt <= 8; ++attempt) {
+    auto request = StartRequest("kill_1", 1, attempt, attempt);
+    request.set_job_id(absl::StrCat("job-", attempt));
+    ASSERT_OK(supervisor_->StartAttempt(request));
+    v1::RunStageRequest stage;
+    stage.set_job_id(request.job_id());
+    stage.set_attempt(attempt);
+    stage.set_epoch(attempt);
+    auto* initialize = stage.mutable_stage()->mutable_initialize();
+    initialize->mutable_spec()->set_name("kill_1");
+    initialize->set_attempt(1);
+    ASSERT_OK(supervisor_->RunStage(stage, absl::Now() + absl::Minutes(1)));
+    stage.mutable_stage()->mutable_train_batch()->set_step(1);
+    EXPECT_THAT(supervisor_->RunStage(stage, absl::Now() + absl::Minutes(1)),
+                StatusIs(absl::StatusCode::kAborted, HasSubstr("signal 9")));
+    v1::StopAttemptRequest stop;
+    stop.set_job_id(request.job_id());
+    stop.set_attempt(attempt);
+    stop.set_epoch(attempt);
+    EXPECT_OK(supervisor_->StopAttempt(stop));
+  }
+}
+
 TEST_F(SupervisorTest, KillsWhatDoesNotStop) {
   Start(1);
   ASSERT_OK(supervisor_->StartAttempt(StartRequest("stubborn", 1)));

@@ -258,8 +258,8 @@ StepOr StepFromJson(const JsonNode& node) {
 
 absl::Status PreTokenizer::Add(const JsonNode& node) {
   if (!node.value().is_object()) return node.Error("expected an object");
-  const nlohmann::json& type = node.Child("type").value();
-  if (type == "Sequence") {
+  const JsonNode type = node.Child("type");
+  if (type.value() == "Sequence") {
     RETURN_IF_ERROR(node.HasOnlyKeys({"type", "pretokenizers"}));
     ASSIGN_OR_RETURN(const std::vector<JsonNode> elements, node.Child("pretokenizers").Elements());
     for (const JsonNode& element : elements) RETURN_IF_ERROR(Add(element));
@@ -267,8 +267,8 @@ absl::Status PreTokenizer::Add(const JsonNode& node) {
   }
   if (byte_level_) return node.NotSupported("a step after ByteLevel");
   ASSIGN_OR_RETURN(std::unique_ptr<const SplitStep> step, StepFromJson(node));
-  byte_level_ = type == "ByteLevel";
-  needs_source_start_ = needs_source_start_ || type == "Metaspace";
+  byte_level_ = type.value() == "ByteLevel";
+  needs_source_start_ = needs_source_start_ || type.value() == "Metaspace";
   steps_.push_back(std::move(step));
   return absl::OkStatus();
 }
