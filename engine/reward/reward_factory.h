@@ -1,0 +1,22 @@
+// From a job's reward specs (common/reward_kinds.h) to one Reward.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/reward_kinds.h"
+#include "engine/reward/reward.h"
+
+namespace sluice::engine {
+
+// The weighted sum of the specs' rewards, as weighted_reward.h describes it, also of a single one. Starts what they
+// need: a Python reward has imported the user's file once this returns.
+// kInvalidArgument: no spec, what CheckRewardSpecs refuses, a pattern that does not compile, a Python file that cannot
+// be imported or lacks the function. NotFound: a file or a Python program that is not there.
+absl::StatusOr<std::unique_ptr<Reward>> MakeReward(absl::Span<const RewardSpec> specs);
+
+// One of them, without weight and name.
+absl::StatusOr<std::unique_ptr<Reward>> MakeSingleReward(const RewardSpec& spec);
+
+}  // namespace sluice::engine
