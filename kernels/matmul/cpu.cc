@@ -16,8 +16,8 @@ constexpr int64_t kBlockDepth = 352;
 constexpr int64_t kBlockRows = 24 * kTileRows;
 constexpr int64_t kBlockColumns = 192 * kTileColumns;
 
-// With so few rows (decoding) packing the right operand would cost more than the product.
-constexpr int64_t kFewRows = 4;
+// Up to so many rows the left operand stays in the second-level cache while panels of the right one pass.
+constexpr int64_t kFewRows = 64;
 
 struct Problem {
   int64_t rows, columns, depth;
@@ -117,22 +117,39 @@ void Multiply(Operand<T> left, Operand<T> right, const Problem& problem, const O
   }
 }
 
-// Each output is the dot product of two contiguous rows: the right operand is read once, as it lies.
+// Decoding: so few rows that the right operand is packed one panel at a time, right where it is used, instead of being
+// written to memory and read again. The sums are those of Multiply, step by step.
 template <typename T, typename Out>
 void MultiplyFewRows(Operand<T> left, Operand<T> right, const Problem& problem, const Out* bias, Out* out,
                      int64_t out_stride) {
-  ParallelFor(problem.columns, GrainOf(problem.depth * problem.rows), [&](int64_t begin, int64_t end) {
-    for (int64_t column = begin; column < end; ++column) {
-      const T* weights = right.data + column * right.stride;
+  const int64_t depth_step = DepthStep(problem.depth);
+  const int64_t padded_rows = RoundUp(problem.rows, kTileRows);
+  Scratch packed_left = MakeScratch(padded_rows * problem.depth);
+  for (int64_t step = 0; step < problem.depth; step += depth_step) {
+    PackLeft<T>({left.at(0, step), left.stride, left.transposed}, problem.rows,
+                std::min(depth_step, problem.depth - step), packed_left.get() + padded_rows * step);
+  }
+  const int64_t panels = (problem.columns + kTileColumns - 1) / kTileColumns;
+  ParallelFor(panels, GrainOf(problem.depth * kTileColumns), [&](int64_t begin, int64_t end) {
+    Scratch packed_right = MakeScratch(depth_step * kTileColumns);
+    Scratch sums = MakeScratch(problem.rows * kTileColumns);
+    for (int64_t panel = begin; panel < end; ++panel) {
+      const int64_t column = panel * kTileColumns;
+      const int64_t columns = std::min(kTileColumns, problem.columns - column);
+      if (problem.depth == 0) std::fill_n(sums.get(), problem.rows * kTileColumns, 0.0f);
+      for (int64_t step = 0; step < problem.depth; step += depth_step) {
+        const int64_t depth = std::min(depth_step, problem.depth - step);
+        PackRight<T>({right.at(step, column), right.stride, right.transposed}, depth, columns, packed_right.get());
+        MultiplyPacked(packed_left.get() + padded_rows * step, depth, packed_right.get(), depth, problem.rows, columns,
+                       depth, problem.alpha, step == 0 ? 0.0f : 1.0f, sums.get(), kTileColumns);
+      }
       for (int64_t row = 0; row < problem.rows; ++row) {
-        const T* values = left.data + row * left.stride;
-        float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = 0; i < problem.depth; ++i)
-          sum += static_cast<float>(values[i]) * static_cast<float>(weights[i]);
-        Out& to = out[row * out_stride + column];
-        to = problem.beta == 0.0f ? Out(problem.alpha * sum + BiasAt(bias, column))
-                                  : Out(problem.alpha * sum + problem.beta * static_cast<float>(to));
+        const float* from = sums.get() + row * kTileColumns;
+        Out* to = out + row * out_stride + column;
+        for (int64_t i = 0; i < columns; ++i) {
+          to[i] = problem.beta == 0.0f ? Out(from[i] + BiasAt(bias, column + i))
+                                       : Out(from[i] + problem.beta * static_cast<float>(to[i]));
+        }
       }
     }
   });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 namespace sluice::kernels::cpu {
 namespace {
@@ -14,16 +15,17 @@ Vector LoadVector(const float* from) { return *reinterpret_cast<const UnalignedV
 void StoreVector(float* to, Vector value) { *reinterpret_cast<UnalignedVector*>(to) = value; }
 
 // The sums of one 6 x 16 tile over `depth` steps: twelve accumulators, so that the two FMA units of an x86 core never
-// wait for one another's result (latency 4-5 x 2 units).
+// wait for one another's result (latency 4-5 x 2 units). With kRows < kTileRows only the tile's first rows.
+template <int kRows = kTileRows>
 void MultiplyTile(const float* left, const float* right, int64_t depth, float alpha, float beta, float* out,
                   int64_t out_stride) {
-  Vector low[kTileRows] = {};
-  Vector high[kTileRows] = {};
+  Vector low[kRows] = {};
+  Vector high[kRows] = {};
   for (int64_t step = 0; step < depth; ++step) {
     const Vector right_low = LoadVector(right);
     const Vector right_high = LoadVector(right + 8);
 #pragma GCC unroll 6
-    for (int row = 0; row < kTileRows; ++row) {
+    for (int row = 0; row < kRows; ++row) {
       const Vector factor = left[row] - Vector{};  // broadcast
       low[row] += factor * right_low;
       high[row] += factor * right_high;
@@ -32,7 +34,7 @@ void MultiplyTile(const float* left, const float* right, int64_t depth, float al
     right += kTileColumns;
   }
 #pragma GCC unroll 6
-  for (int row = 0; row < kTileRows; ++row) {
+  for (int row = 0; row < kRows; ++row) {
     float* to = out + row * out_stride;
     if (beta == 0.0f) {
       StoreVector(to, alpha * low[row]);
@@ -48,12 +50,56 @@ void MultiplyTile(const float* left, const float* right, int64_t depth, float al
 void MultiplyEdgeTile(const float* left, const float* right, int64_t depth, int64_t rows, int64_t columns, float alpha,
                       float beta, float* out, int64_t out_stride) {
   float tile[kTileRows * kTileColumns];
-  MultiplyTile(left, right, depth, alpha, 0.0f, tile, kTileColumns);
+  if (rows == 1) {
+    MultiplyTile<1>(left, right, depth, alpha, 0.0f, tile, kTileColumns);
+  } else if (rows == 2) {
+    MultiplyTile<2>(left, right, depth, alpha, 0.0f, tile, kTileColumns);
+  } else {
+    MultiplyTile(left, right, depth, alpha, 0.0f, tile, kTileColumns);
+  }
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t column = 0; column < columns; ++column) {
       float& to = out[row * out_stride + column];
       to = beta == 0.0f ? tile[row * kTileColumns + column] : tile[row * kTileColumns + column] + beta * to;
     }
+  }
+}
+
+template <typename T>
+Vector LoadEight(const T* from) {
+  if constexpr (std::is_same_v<T, float>) {
+    return LoadVector(from);
+  } else {
+    Vector value;
+    for (int i = 0; i < 8; ++i) value[i] = static_cast<float>(from[i]);
+    return value;
+  }
+}
+
+// to[i][j] = from[j][i] for a square of eight: pairs, then fours, then halves change places.
+template <typename T>
+void TransposeSquare(const T* from, int64_t from_stride, float* to, int64_t to_stride) {
+  using Index = int32_t __attribute__((vector_size(32)));
+  Vector row[8], pair[8], four[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) row[i] = LoadEight(from + i * from_stride);
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    pair[i] = __builtin_shuffle(row[i], row[i + 1], Index{0, 8, 1, 9, 4, 12, 5, 13});
+    pair[i + 1] = __builtin_shuffle(row[i], row[i + 1], Index{2, 10, 3, 11, 6, 14, 7, 15});
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j) {
+      four[i + 2 * j] = __builtin_shuffle(pair[i + j], pair[i + j + 2], Index{0, 1, 8, 9, 4, 5, 12, 13});
+      four[i + 2 * j + 1] = __builtin_shuffle(pair[i + j], pair[i + j + 2], Index{2, 3, 10, 11, 6, 7, 14, 15});
+    }
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    StoreVector(to + i * to_stride, __builtin_shuffle(four[i], four[i + 4], Index{0, 1, 2, 3, 8, 9, 10, 11}));
+    StoreVector(to + (i + 4) * to_stride, __builtin_shuffle(four[i], four[i + 4], Index{4, 5, 6, 7, 12, 13, 14, 15}));
   }
 }
 
@@ -79,13 +125,12 @@ void PackPanel(const T* from, int64_t across, int64_t along, int64_t lines, int6
     // A transposition in squares of eight steps: each line is read eight elements at a time.
     int64_t step = 0;
     for (; step + 8 <= depth; step += 8) {
-      float square[kWidth][8];
-      for (int64_t line = 0; line < kWidth; ++line) {
-        for (int64_t i = 0; i < 8; ++i) square[line][i] = static_cast<float>(from[line * across + step + i]);
-      }
-      for (int64_t i = 0; i < 8; ++i) {
-#pragma GCC unroll 16
-        for (int64_t line = 0; line < kWidth; ++line) packed[(step + i) * kWidth + line] = square[line][i];
+      int64_t line = 0;
+      for (; line + 8 <= kWidth; line += 8)
+        TransposeSquare(from + line * across + step, across, packed + step * kWidth + line, kWidth);
+      for (; line < kWidth; ++line) {
+        for (int64_t i = 0; i < 8; ++i)
+          packed[(step + i) * kWidth + line] = static_cast<float>(from[line * across + step + i]);
       }
     }
     for (; step < depth; ++step) {

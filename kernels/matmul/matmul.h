@@ -26,9 +26,10 @@ struct MatMul {
 };
 
 // Sums are in fp32; c is rounded once, at the end. Deterministic, on the CPU for a fixed number of threads, on CUDA for
-// one choice of algorithm (gemm_tuning.h). On CUDA it takes kMatMulWorkspace bytes of the stream's workspace. Returns
-// InvalidArgument, naming the argument, for mismatched shapes, types or devices, and ResourceExhausted when a GPU has
-// no memory for scratch.
+// one choice of algorithm (gemm_tuning.h). On the CPU with alpha = 1 and beta = 0 a row of c is a function of its row
+// of a and of b alone: the same bits however many other rows are computed with it. On CUDA it takes kMatMulWorkspace
+// bytes of the stream's workspace. Returns InvalidArgument, naming the argument, for mismatched shapes, types or
+// devices, and ResourceExhausted when a GPU has no memory for scratch.
 absl::Status Run(const MatMul& args, Stream stream);
 
 }  // namespace sluice::kernels

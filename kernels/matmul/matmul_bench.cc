@@ -1,4 +1,4 @@
-// Matmuls of a SmolLM2-135M block at 1,024 tokens (H 576, I 1536, packed QKV of 960 columns) and one of decoding.
+// Matmuls of a SmolLM2-135M block at 1,024 tokens (H 576, I 1536, packed QKV of 960 columns) and decoding, one sequence and many.
 #include <benchmark/benchmark.h>
 
 #include "kernels/matmul/matmul.h"
@@ -33,10 +33,10 @@ void Shapes(benchmark::internal::Benchmark* bench) {
   bench->Args({1024, 960, 576})->Args({1024, 3072, 576})->Args({1024, 576, 1536});
 }
 
-BENCHMARK_TEMPLATE(RunProduct, float, Product::kForward)->Apply(Shapes)->Args({1, 3072, 576});
+BENCHMARK_TEMPLATE(RunProduct, float, Product::kForward)->Apply(Shapes)->Args({1, 3072, 576})->Args({32, 3072, 576});
 BENCHMARK_TEMPLATE(RunProduct, float, Product::kInputGradient)->Apply(Shapes);
 BENCHMARK_TEMPLATE(RunProduct, float, Product::kWeightGradient)->Apply(Shapes);
-BENCHMARK_TEMPLATE(RunProduct, BFloat16, Product::kForward)->Apply(Shapes)->Args({1, 3072, 576});
+BENCHMARK_TEMPLATE(RunProduct, BFloat16, Product::kForward)->Apply(Shapes)->Args({1, 3072, 576})->Args({32, 3072, 576});
 BENCHMARK_TEMPLATE(RunProduct, BFloat16, Product::kInputGradient)->Apply(Shapes);
 BENCHMARK_TEMPLATE(RunProduct, BFloat16, Product::kWeightGradient)->Apply(Shapes);
 

@@ -104,6 +104,25 @@ TEST(MatMulTest, ResultDoesNotDependOnWhereTheArraysLie) {
   EXPECT_EQ(out.bytes(), again.bytes());
 }
 
+// One row, few rows (another loop order), several blocks of rows; a depth of several steps; an edge in both directions.
+TEST(MatMulTest, ARowDoesNotDependOnTheOthers) {
+  for (const DType dtype : {kF, kB}) {
+    const auto a = HostTensor::Random(dtype, {300, 750}, 1);
+    const auto b = HostTensor::Random(dtype, {43, 750}, 2);
+    const auto bias = HostTensor::Random(dtype, {43}, 3);
+    auto all = HostTensor::Poisoned(dtype, {300, 43});
+    const Stream cpu = DefaultStream(Device::Cpu());
+    ASSERT_OK(cpu::Run(MatMul{.a = a, .b = b, .transpose_b = true, .c = all, .bias = bias}, cpu));
+    for (const int64_t rows : {1, 5, 64, 65, 299}) {
+      auto some = HostTensor::Poisoned(dtype, {rows, 43});
+      ASSERT_OK(cpu::Run(
+          MatMul{.a = a.view().Rows(300 - rows, 300), .b = b, .transpose_b = true, .c = some, .bias = bias}, cpu));
+      const std::vector<double> whole = all.values();
+      EXPECT_EQ(some.values(), std::vector<double>(whole.end() - rows * 43, whole.end())) << rows << " rows";
+    }
+  }
+}
+
 TEST(MatMulTest, NamesTheWrongArgument) {
   const auto a = HostTensor::Random(kF, {4, 8}, 1);
   const auto b = HostTensor::Random(kF, {9, 5}, 2);
