@@ -2,11 +2,12 @@
 //
 // The child runs in a process group of its own and gets SIGKILL when this process ends for whatever reason. That signal
 // is tied to the thread that forked, so each ChildProcess has a thread that forks, waits and lives as long as the
-// child. Thread-safe: all methods may be called from any thread.
+// child. Thread-safe: all methods may be called from any thread; the socket is the caller's to share.
 #pragma once
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,10 +22,21 @@
 
 namespace sluice {
 
+// A bound as setrlimit takes it, soft and hard.
+struct ResourceLimit {
+  int resource;  // RLIMIT_AS and its kin
+  uint64_t value;
+};
+
 struct ProcessOptions {
   std::vector<std::string> argv;                                 // argv[0] is the path of the program
   std::vector<std::pair<std::string, std::string>> environment;  // added to ours
   std::string log_path;                                          // standard output and error are appended here
+  // Standard input and output are one stream socket, whose other end is socket(). Standard error goes to the log.
+  bool has_socket = false;
+  std::vector<ResourceLimit> limits = {};
+  // When the process ends, what it started and left in its process group gets SIGKILL.
+  bool kills_group_at_exit = false;
 };
 
 // How a process ended: exactly one of the two is set.
@@ -51,6 +63,13 @@ class ChildProcess {
 
   pid_t pid() const { return pid_; }
 
+  // Our end of the socket, not blocking; -1 without ProcessOptions::has_socket. Valid as long as the object.
+  int socket() const { return socket_; }
+
+  // For poll: readable once the process has ended; exit() has the answer in that instant or the next. Valid as long as
+  // the object.
+  int exit_fd() const { return exit_fd_; }
+
   // How it ended, or nothing while it runs.
   std::optional<ProcessExit> exit() const;
 
@@ -66,11 +85,17 @@ class ChildProcess {
  private:
   ChildProcess() = default;
 
-  pid_t pid_ = -1;  // set before Start returns
+  pid_t pid_ = -1;  // set before Start returns, as all that has no lock
+  int socket_ = -1;
+  int exit_fd_ = -1;
   std::thread waiter_;
   mutable absl::Mutex mutex_;
   std::optional<ProcessExit> exit_ ABSL_GUARDED_BY(mutex_);
 };
+
+// The path of a program: `name` itself where it has a slash, else the first executable file of that name in the folders
+// of $PATH. NotFound names it.
+absl::StatusOr<std::string> FindProgram(const std::string& name);
 
 // The last `max_bytes` of a file; empty where there is none.
 std::string ReadFileTail(const std::string& path, int64_t max_bytes);

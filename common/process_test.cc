@@ -2,6 +2,8 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -81,6 +83,77 @@ TEST_F(ProcessTest, DestructorKillsTheWholeGroup) {
   pollfd ended = {grandchild_fd, POLLIN, 0};
   EXPECT_EQ(poll(&ended, 1, /*timeout_ms=*/10000), 1);  // readable once the process has ended
   close(grandchild_fd);
+}
+
+std::string ReadAll(int fd) {
+  std::string text;
+  while (true) {
+    pollfd readable = {fd, POLLIN, 0};
+    if (poll(&readable, 1, /*timeout_ms=*/10000) != 1) return text + "(nothing more in time)";
+    char buffer[4096];
+    const ssize_t count = read(fd, buffer, sizeof(buffer));
+    if (count <= 0) return text;
+    text.append(buffer, static_cast<size_t>(count));
+  }
+}
+
+TEST_F(ProcessTest, SocketIsStandardInputAndOutputAndErrorStaysInTheLog) {
+  ASSERT_OK_AND_ASSIGN(auto process,
+                       ChildProcess::Start({.argv = {"/bin/sh", "-c", "read x; echo got $x; echo trouble >&2"},
+                                            .environment = {},
+                                            .log_path = log_,
+                                            .has_socket = true}));
+  ASSERT_EQ(send(process->socket(), "this\n", 5, MSG_NOSIGNAL), 5);
+  EXPECT_EQ(ReadAll(process->socket()), "got this\n");
+  EXPECT_EQ(process->WaitForExit(absl::Seconds(10))->exit_code, 0);
+  EXPECT_EQ(Contents(log_), "trouble\n");
+}
+
+TEST_F(ProcessTest, ExitFdIsReadableOnceTheProcessHasEnded) {
+  ASSERT_OK_AND_ASSIGN(
+      auto process,
+      ChildProcess::Start(
+          {.argv = {"/bin/sh", "-c", "read x"}, .environment = {}, .log_path = log_, .has_socket = true}));
+  EXPECT_EQ(ChildProcess::Start({.argv = {"/bin/true"}, .environment = {}, .log_path = log_}).value()->socket(), -1);
+  pollfd ended = {process->exit_fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&ended, 1, 0), 0);
+  shutdown(process->socket(), SHUT_WR);
+  EXPECT_EQ(poll(&ended, 1, /*timeout_ms=*/10000), 1);
+}
+
+TEST_F(ProcessTest, LimitsHoldFromTheStart) {
+  ASSERT_OK_AND_ASSIGN(auto process, ChildProcess::Start({.argv = {"/bin/sh", "-c", "ulimit -c; ulimit -n"},
+                                                          .environment = {},
+                                                          .log_path = log_,
+                                                          .limits = {{RLIMIT_CORE, 0}, {RLIMIT_NOFILE, 17}}}));
+  ASSERT_TRUE(process->WaitForExit(absl::Seconds(10)).has_value());
+  EXPECT_EQ(Contents(log_), "0\n17\n");
+}
+
+TEST_F(ProcessTest, TheGroupDiesWithItsFirstProcessWhereAskedTo) {
+  const std::string ready = dir_.Join("ready");
+  ASSERT_EQ(mkfifo(ready.c_str(), 0600), 0);
+  ASSERT_OK_AND_ASSIGN(auto process,
+                       ChildProcess::Start({.argv = {"/bin/sh", "-c", "sleep 1000 & echo $! > " + ready + "; read x"},
+                                            .environment = {},
+                                            .log_path = log_,
+                                            .has_socket = true,
+                                            .kills_group_at_exit = true}));
+  const int grandchild = static_cast<int>(syscall(SYS_pidfd_open, std::stoi(Contents(ready)), 0));
+  ASSERT_GE(grandchild, 0);
+  pollfd ended = {grandchild, POLLIN, 0};
+  EXPECT_EQ(poll(&ended, 1, 0), 0);
+  shutdown(process->socket(), SHUT_WR);  // ends the shell
+  EXPECT_EQ(poll(&ended, 1, /*timeout_ms=*/10000), 1);
+  close(grandchild);
+}
+
+TEST_F(ProcessTest, FindsPrograms) {
+  ASSERT_OK_AND_ASSIGN(const std::string shell, FindProgram("sh"));
+  EXPECT_EQ(access(shell.c_str(), X_OK), 0);
+  EXPECT_THAT(FindProgram("/bin/sh"), ::sluice::testing::IsOk());
+  EXPECT_THAT(FindProgram("no-such-program"), StatusIs(absl::StatusCode::kNotFound, HasSubstr("no-such-program")));
+  EXPECT_THAT(FindProgram(dir_.Write("text", "")), StatusIs(absl::StatusCode::kNotFound, HasSubstr("executable")));
 }
 
 TEST_F(ProcessTest, RefusesWhatCannotRun) {
