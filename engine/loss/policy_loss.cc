@@ -72,10 +72,11 @@ void UseGeometricMean(std::vector<double>& weights) {
   std::fill(weights.begin(), weights.end(), std::exp(log_sum / static_cast<double>(weights.size())));
 }
 
+double MaxKeepingNan(double a, double b) { return std::isnan(b) || b > a ? b : a; }
+
 void CountRatio(double log_ratio, PolicyLossMetrics& metrics) {
   metrics.ppo_kl.Add(-std::clamp(log_ratio, -kMaxLogRatio, kMaxLogRatio));
-  // Written so that a NaN is kept.
-  if (!(std::abs(log_ratio) <= metrics.max_abs_log_ratio)) metrics.max_abs_log_ratio = std::abs(log_ratio);
+  metrics.max_abs_log_ratio = MaxKeepingNan(metrics.max_abs_log_ratio, std::abs(log_ratio));
 }
 
 // The bonus -entropy_coeff * agg(entropy) of one sequence; `weight` is that of one of its tokens.
@@ -139,7 +140,7 @@ PolicyLossMetrics& PolicyLossMetrics::operator+=(const PolicyLossMetrics& other)
   clip_fraction_lower += other.clip_fraction_lower;
   ppo_kl += other.ppo_kl;
   entropy += other.entropy;
-  if (!(other.max_abs_log_ratio <= max_abs_log_ratio)) max_abs_log_ratio = other.max_abs_log_ratio;
+  max_abs_log_ratio = MaxKeepingNan(max_abs_log_ratio, other.max_abs_log_ratio);
   return *this;
 }
 
