@@ -357,8 +357,235 @@ def advantages():
             "kept": kept, "cases": cases}
 
 
+# --- preferences: c, r, C, R are sums over the counted tokens ---
+
+def logsigmoid(x):
+    return torch.nn.functional.logsigmoid(x)
+
+
+def dpo(o, c, r, C, R, n, m):  # Rafailov et al. 2023, equation 7, smoothed as in Mitchell 2023
+    d = o["beta"] * ((c - C) - (r - R))
+    return -(1 - o["label_smoothing"]) * logsigmoid(d) - o["label_smoothing"] * logsigmoid(-d)
+
+
+def hinge(o, c, r, C, R, n, m):  # Zhao et al. 2023, equation 2
+    return torch.relu(1 - o["beta"] * ((c - C) - (r - R)))
+
+
+def ipo(o, c, r, C, R, n, m):  # Azar et al. 2023, equation 17, with per-token log-ratios
+    return ((c - C) / n - (r - R) / m - 1 / (2 * o["beta"])) ** 2
+
+
+def simpo(o, c, r, C, R, n, m):  # Meng et al. 2024, equation 6
+    d = o["beta"] / n * c - o["beta"] / m * r - o["simpo_gamma"]
+    return -(1 - o["label_smoothing"]) * logsigmoid(d) - o["label_smoothing"] * logsigmoid(-d)
+
+
+def orpo(o, c, r, C, R, n, m):  # Hong et al. 2024, equation 7
+    odds = lambda a: torch.exp(a) / (1 - torch.exp(a))
+    return -o["beta"] * logsigmoid(torch.log(odds(c / n) / odds(r / m)))
+
+
+PREFERENCES = {f.__name__: f for f in (dpo, hinge, ipo, simpo, orpo)}
+PAIRS = [[0, 1], [2, 3], [5, 4], [6, 7], [8, 9]]  # the fourth has a rejected response without a counted token
+
+
+def preference_batch():
+    rng = np.random.default_rng(14)
+    lengths = [5, 3, 8, 6, 2, 7, 4, 3, 6, 5]
+    tokens = sum(lengths)
+    mask = [int(rng.random() < 0.8) for _ in range(tokens)]
+    begin = sum(lengths[:7])
+    mask[begin:begin + 3] = [0, 0, 0]
+    lp = single(-rng.exponential(1.2, tokens))
+    ref = single(np.array(lp) + rng.normal(0, 0.6, tokens))
+    return {"lengths": lengths, "mask": mask, "log_prob": lp, "ref_log_prob": ref}
+
+
+def hide(batch):
+    return {**batch, **{k: decimals(v if m else None for v, m in zip(batch[k], batch["mask"]))
+                        for k in ("log_prob", "ref_log_prob")}}
+
+
+def preferences():
+    batch = preference_batch()
+    index, cases = rows(batch), []
+    ref = torch.tensor(batch["ref_log_prob"])
+
+    def case(name, **options):
+        o = {"beta": 0.1, "label_smoothing": 0.0, "simpo_gamma": 0.5, **options}
+        lp = torch.tensor(batch["log_prob"]).requires_grad_()
+        pairs = [(index[c], index[r]) for c, r in PAIRS if index[c] and index[r]]
+        terms = [PREFERENCES[name](o, lp[c].sum(), lp[r].sum(), ref[c].sum(), ref[r].sum(), len(c), len(r))
+                 for c, r in pairs]
+        loss = sum(terms) / len(terms)
+        if name == "orpo":
+            loss = loss - lp[sum((c for c, _ in pairs), [])].mean()
+        loss.backward()
+        cases.append({"type": name, "options": o, "loss": loss.item(), "d_log_prob": lp.grad.tolist()})
+
+    case("dpo")
+    case("dpo", beta=0.5, label_smoothing=0.1)
+    case("hinge", beta=0.3)
+    case("ipo", beta=0.2)
+    case("simpo", beta=2.0, simpo_gamma=1.0)
+    case("simpo", beta=2.0, simpo_gamma=1.0, label_smoothing=0.05)
+    case("orpo", beta=0.25)
+    return {"batch": hide(batch), "pairs": PAIRS, "cases": cases}
+
+
+def kto():
+    batch = preference_batch()
+    desirable = [1, 0, 0, 1, 1, 0, 1, 1, 0, 0]
+    index, cases = rows(batch), []
+    ref = torch.tensor(batch["ref_log_prob"])
+
+    def case(z_desirable, z_undesirable, **options):  # Ethayarajh et al. 2024, equation 8
+        o = {"beta": 0.1, "desirable_weight": 1.0, "undesirable_weight": 1.0, **options}
+        lp = torch.tensor(batch["log_prob"]).requires_grad_()
+        terms = []
+        for r, good in zip(index, desirable):
+            if not r:
+                continue
+            log_ratio = lp[r].sum() - ref[r].sum()
+            value = torch.sigmoid(o["beta"] * (log_ratio - z_desirable if good else z_undesirable - log_ratio))
+            terms.append((o["desirable_weight"] if good else o["undesirable_weight"]) * (1 - value))
+        loss = sum(terms) / len(terms)
+        loss.backward()
+        cases.append({"options": o, "z_desirable": z_desirable, "z_undesirable": z_undesirable, "loss": loss.item(),
+                      "d_log_prob": lp.grad.tolist()})
+
+    case(0.0, 0.0)
+    case(0.3, 0.3, beta=0.4, desirable_weight=1.5, undesirable_weight=0.75)
+    lp = torch.tensor(batch["log_prob"])
+    means = [np.mean([(lp[r].sum() - ref[r].sum()).item() for r, d in zip(index, desirable) if r and d == good])
+             for good in (1, 0)]
+    case(max(0.0, means[1]), max(0.0, means[0]), beta=0.2)
+    everything = np.mean([(lp[r].sum() - ref[r].sum()).item() for r in index if r])
+    return {"batch": hide(batch), "desirable": desirable, "cases": cases, "mean_of_desirable": means[0],
+            "mean_of_undesirable": means[1], "mean": everything}
+
+
+def reward_model():
+    rng = np.random.default_rng(15)
+    reward, margin = single(rng.normal(0, 2, 8)), single(rng.uniform(0, 1, 4))
+    pairs, cases = [[0, 1], [3, 2], [4, 5], [7, 6]], []
+    for with_margin in (False, True):
+        for centre in (0.0, 0.05):
+            x = torch.tensor(reward).requires_grad_()
+            terms = [-logsigmoid(x[c] - x[r] - (margin[i] if with_margin else 0)) + centre * (x[c] + x[r]) ** 2
+                     for i, (c, r) in enumerate(pairs)]
+            loss = sum(terms) / len(terms)
+            loss.backward()
+            cases.append({"with_margin": with_margin, "center_rewards_coefficient": centre, "loss": loss.item(),
+                          "d_reward": x.grad.tolist()})
+    return {"reward": decimals(reward), "margin": decimals(margin), "pairs": pairs, "cases": cases}
+
+
+def distillation():
+    rng = np.random.default_rng(16)
+    lengths, vocabulary = [3, 4, 2, 5], 7
+    tokens = sum(lengths)
+    mask = [int(rng.random() < 0.75) for _ in range(tokens)]
+    mask[7:9] = [0, 0]
+    batch = {"lengths": lengths, "mask": mask}
+    logits = single(rng.normal(0, 1.5, tokens * vocabulary))
+    teacher = torch.log_softmax(torch.tensor(rng.normal(0, 1.5, (tokens, vocabulary))), -1)
+    index, cases = [r for r in rows(batch) if r], []
+    for listed in (1, 3, vocabulary):
+        ids = teacher.topk(listed).indices
+        log_p = torch.tensor(np.float32(teacher.gather(1, ids).numpy()).astype(float))
+        for kind, rest in (("forward_kl", True), ("forward_kl", False), ("reverse_kl", True)):
+            for mode in ("token-mean", "seq-mean-token-mean"):
+                z = torch.tensor(logits).reshape(tokens, vocabulary).requires_grad_()
+                log_q = torch.log_softmax(z, -1).gather(1, ids)
+                p, q = log_p.exp(), log_q.exp()
+                value = (p * (log_p - log_q) if kind == "forward_kl" else q * (log_q - log_p)).sum(-1)
+                if rest and listed < vocabulary:
+                    p0, q0 = 1 - p.sum(-1), 1 - q.sum(-1)
+                    value = value + (p0 * (p0 / q0).log() if kind == "forward_kl" else q0 * (q0 / p0).log())
+                loss = aggregate(mode, [value[r] for r in index])
+                loss.backward()
+                cases.append({"type": kind, "rest": rest, "aggregation": mode, "listed": listed, "loss": loss.item(),
+                              "d_logits": z.grad.flatten().tolist() if mode == "seq-mean-token-mean" else None})
+    order = teacher.topk(vocabulary)  # its first K columns are the list of K
+    return {"batch": batch, "vocabulary": vocabulary, "logits": decimals(logits), "ids": order.indices.tolist(),
+            "teacher_log_prob": np.float32(order.values.numpy()).astype(float).tolist(), "cases": cases}
+
+
+def rollout_correction():
+    rng = np.random.default_rng(17)
+    lengths = [4, 6, 2, 5, 3]
+    tokens = sum(lengths)
+    mask = [int(rng.random() < 0.8) for _ in range(tokens)]
+    mask[10:12] = [0, 0]
+    old = single(-rng.exponential(1.0, tokens))
+    rollout = single(np.array(old) + rng.normal(0, 0.5, tokens))
+    rollout[0] = single([old[0] + 30])[0]
+    mask[0] = 1
+    batch = {"lengths": lengths, "mask": mask}
+    index, cases = rows(batch), []
+    l = np.array(old) - np.array(rollout)
+    weights = []
+    for kind in ("token", "sequence"):
+        raw = np.zeros(tokens)
+        for r in index:
+            raw[r] = np.exp(np.clip(l[r] if kind == "token" else l[r].sum(), -20, 20)) if r else 0
+        for threshold, low, high in (("1.4", None, 1.4), ("0.5_1.5", 0.5, 1.5)):
+            w = np.minimum(raw, high) if low is None else np.where((raw >= low) & (raw <= high), raw, 0)
+            for normalise in (False, True):
+                mean = (w[sum(index, [])].mean() if kind == "token" else np.mean([w[r].mean() for r in index if r]))
+                weights.append({"rollout_is": kind, "threshold": threshold, "normalise": normalise,
+                                "weight": (w / mean if normalise else w).tolist()})
+    safe = np.clip(l, -20, 20)
+    stats = {"k1": -safe, "k2": safe ** 2 / 2, "k3": np.exp(safe) - 1 - safe}
+    for name, threshold in (("token_k1", "0.7_1.6"), ("token_k1", "1.5"), ("token_k2", "0.1"), ("token_k3", "0.08"),
+                            ("seq_sum_k1", "0.5_2"), ("seq_sum_k2", "0.6"), ("seq_sum_k3", "0.6"),
+                            ("seq_mean_k1", "0.9_1.2"), ("seq_mean_k2", "0.12"), ("seq_mean_k3", "0.12"),
+                            ("seq_max_k2", "0.3"), ("seq_max_k3", "0.3")):
+        stat, kept = stats[name[-2:]], np.zeros(tokens, int)
+        if name.endswith("k1"):
+            low, high = threshold.split("_") if "_" in threshold else (1 / float(threshold), threshold)
+            inside = lambda x: np.log(float(low)) <= x <= np.log(float(high))
+        else:
+            inside = lambda x: x <= float(threshold)
+        for r in index:
+            if not r:
+                continue
+            if name.startswith("token"):
+                kept[r] = [int(inside(x)) for x in stat[r]]
+            else:
+                value = {"sum": stat[r].sum(), "mean": stat[r].mean(), "max": stat[r].max()}[name[4:-3]]
+                kept[r] = int(inside(value))
+        cases.append({"rollout_rs": name, "threshold": threshold, "mask": kept.tolist()})
+    hide = lambda array: decimals(v if m else None for v, m in zip(array, mask))
+    counted = sum(index, [])
+    return {"batch": {**batch, "old_log_prob": hide(old), "rollout_log_prob": hide(rollout)}, "weights": weights,
+            "rejections": cases, "kl": float(stats["k1"][counted].mean()), "k3_kl": float(stats["k3"][counted].mean()),
+            "probs_diff": float(np.abs(np.exp(old) - np.exp(rollout))[counted].mean())}
+
+
+def covariance():  # Cui et al. 2025, equation 10
+    rng = np.random.default_rng(18)
+    n = 60
+    lp = single(-rng.exponential(1, n))
+    old = single(np.array(lp) + rng.normal(0, 0.3, n))
+    adv = single(rng.normal(0, 1.5, n))
+    cov = (np.array(adv) - np.mean(adv)) * (np.array(lp) - np.mean(lp))
+    r = np.exp(np.array(lp) - np.array(old))
+    a = np.array(adv)
+    clipped = -a * np.clip(r, 0.8, 1.2) > -a * r
+    eligible = (cov > 0.2) & (cov < 2.0) & ~clipped
+    top = np.zeros(n, int)
+    top[np.argsort(-cov)[:6]] = 1
+    return {"log_prob": decimals(lp), "old_log_prob": decimals(old), "advantage": decimals(adv),
+            "lower": 0.2, "upper": 2.0, "eligible": eligible.astype(int).tolist(), "kl_cov_ratio": 0.1,
+            "kl_cov": top.tolist()}
+
+
 GOLDENS = {"policy_losses": policy_losses, "kl_values": kl_values, "value_losses": value_losses,
-           "advantages": advantages}
+           "advantages": advantages, "preferences": preferences, "kto": kto, "reward_model": reward_model,
+           "distillation": distillation, "rollout_correction": rollout_correction, "covariance": covariance}
 
 
 def main():
