@@ -96,7 +96,7 @@ absl::StatusOr<EncodedRow> ChatRowEncoder::Encode(const Sample& sample) const {
   return absl::InternalError("a sample of unknown kind");
 }
 
-absl::StatusOr<EncodedRow> ChatRowEncoder::EncodeChat(const Sample& sample) const {
+absl::StatusOr<RenderOptions> ChatRowEncoder::OptionsFor(const Sample& sample) const {
   if (!has_chat_template()) {
     return absl::InvalidArgumentError("a conversation needs a chat template and the model folder has none");
   }
@@ -107,10 +107,17 @@ absl::StatusOr<EncodedRow> ChatRowEncoder::EncodeChat(const Sample& sample) cons
   if (sample.enable_thinking.has_value()) {
     options.variables["enable_thinking"] = jinja::Value::Bool(*sample.enable_thinking);
   }
-  const bool for_tools = sample.tools.has_value() && tool_template_ != nullptr;
+  return options;
+}
+
+const ChatTemplate& ChatRowEncoder::TemplateFor(const Sample& sample) const {
+  return sample.tools.has_value() && tool_template_ != nullptr ? *tool_template_ : *chat_template_;
+}
+
+absl::StatusOr<EncodedRow> ChatRowEncoder::EncodeChat(const Sample& sample) const {
+  ASSIGN_OR_RETURN(const RenderOptions options, OptionsFor(sample));
   ASSIGN_OR_RETURN(const jinja::Value messages, ParseToolArguments(sample.messages));
-  ASSIGN_OR_RETURN(const SupervisedChat chat,
-                   RenderSupervised(for_tools ? *tool_template_ : *chat_template_, messages, options));
+  ASSIGN_OR_RETURN(const SupervisedChat chat, RenderSupervised(TemplateFor(sample), messages, options));
   Encoding encoding = tokenizer_->EncodeWithOffsets(chat.text);  // the template writes the special tokens itself
   EncodedRow row;
   row.mask = loss_on_ == LossOn::kAll ? std::vector<uint8_t>(encoding.ids.size(), 1)

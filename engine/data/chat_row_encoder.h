@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "engine/data/prompt_encoder.h"
 #include "engine/data/row_encoder.h"
 #include "engine/template/chat_template.h"
 #include "engine/tokenizer/tokenizer.h"
@@ -33,7 +34,7 @@ enum class LossOn {
 // From `assistant`, `all`; kInvalidArgument names them.
 absl::StatusOr<LossOn> ParseLossOn(std::string_view name);
 
-class ChatRowEncoder : public RowEncoder {
+class ChatRowEncoder : public RowEncoder, public PromptEncoder {
  public:
   // Reads tokenizer.json, the chat template and the special tokens of a Hugging Face folder. `custom_chat_template`
   // wins over the folder's: template source where it holds `{`, else the path of a file with it; empty: the folder's
@@ -42,6 +43,8 @@ class ChatRowEncoder : public RowEncoder {
                                                               const std::string& custom_chat_template, LossOn loss_on);
 
   absl::StatusOr<EncodedRow> Encode(const Sample& sample) const override;
+  // Does not depend on loss_on.
+  absl::StatusOr<EncodedPrompt> EncodePrompt(const Sample& sample) const override;
   std::string Fingerprint() const override { return fingerprint_; }
   bool has_chat_template() const override { return chat_template_ != nullptr; }
 
@@ -55,6 +58,10 @@ class ChatRowEncoder : public RowEncoder {
  private:
   ChatRowEncoder() = default;
 
+  // What the sample's template is given beside the messages; it points into `sample`. kInvalidArgument: no template.
+  absl::StatusOr<RenderOptions> OptionsFor(const Sample& sample) const;
+  // REQUIRES: has_chat_template().
+  const ChatTemplate& TemplateFor(const Sample& sample) const;
   absl::StatusOr<EncodedRow> EncodeChat(const Sample& sample) const;
   // Scores the tokens of text[scored_from..] and the end-of-sequence.
   absl::StatusOr<EncodedRow> EncodeText(const std::string& text, size_t scored_from) const;

@@ -24,17 +24,18 @@ struct EncodedPair {
 
 struct EncodedCompletion {
   EncodedRow row;
-  int64_t prompt_tokens = 0;  // those before the first marked one
+  int64_t prompt_tokens = 0;  // those that the prompt alone has at its beginning too, the generation prompt included
 };
 
 // kInvalidArgument: the template refuses the conversation, a response without tokens, no end-of-sequence for texts.
 absl::StatusOr<EncodedPair> EncodePair(const ChatRowEncoder& encoder, const PreferenceSample& sample);
 absl::StatusOr<EncodedCompletion> EncodeCompletion(const ChatRowEncoder& encoder, const LabelledSample& sample);
 
-// Shortens both sequences to max_length and returns whether that was needed. kLeft cuts the prompt's start, equally for
-// both, and what is still too long at its end; kRight cuts the end; kMiddle is no way to cut a pair.
+// Shortens the sequences to max_length and returns whether that was needed. kLeft cuts the prompt's start, equally for
+// both of a pair, and what is still too long at its end; kRight cuts the end; kMiddle is no way to cut these.
 // kInvalidArgument for kError and a longer sequence (says both lengths), and for kMiddle.
 absl::StatusOr<bool> TruncatePair(Truncation truncation, int64_t max_length, EncodedPair* pair);
+absl::StatusOr<bool> TruncateCompletion(Truncation truncation, int64_t max_length, EncodedCompletion* completion);
 
 // The prompt of one with the response of another, token by token: the unrelated pair from which KTO estimates its KL
 // term (Ethayarajh et al. 2024, section 4.1), as `trl` forms it.

@@ -27,15 +27,20 @@ struct PreferenceColumns {
   std::string system_prompt;  // a system turn put before each conversation that has none; empty: none
 };
 
-// A prompt with one response: messages where the row has messages, else texts. Where the model has a chat template,
-// texts become a user and an assistant turn.
+// A prompt with one response.
 struct PromptWithResponse {
-  bool is_conversation = false;
-  jinja::Value prompt_messages;    // list, may be empty
+  enum class Kind {
+    kConversation,  // `prompt_messages`, `response_messages`
+    kTurns,         // `prompt`, `response`: a user and an assistant turn where the model has a chat template
+    kText,          // `prompt`, `response`: always the two texts joined; parts of what was one text
+  };
+  Kind kind = Kind::kTurns;
+  jinja::Value prompt_messages;    // list, at least one
   jinja::Value response_messages;  // list, at least one, the first by the assistant
-  std::string prompt_text;
-  std::string response_text;
+  std::string prompt;
+  std::string response;
   std::optional<jinja::Value> tools;
+  std::string system_prompt;  // as in PreferenceColumns; already in `prompt_messages`
 };
 
 struct PreferenceSample {
