@@ -25,7 +25,7 @@ class RolloutCorrectionTest : public ::testing::Test {
   const std::vector<float> rollout_log_prob_ = Numbers(golden_.at("batch").at("rollout_log_prob"));
 };
 
-TEST_F(RolloutCorrectionTest, WeightsEqualTheOracle_WholeAndSequenceBySequence) {
+TEST_F(RolloutCorrectionTest, WeightsEqualTheOracleWholeAndSequenceBySequence) {
   for (const auto& c : golden_.at("weights")) {
     SCOPED_TRACE(c.at("rollout_is").get<std::string>() + " " + c.at("threshold").get<std::string>());
     ASSERT_OK_AND_ASSIGN(const auto threshold, ParseImportanceThreshold(c.at("threshold").get<std::string>()));

@@ -143,7 +143,7 @@ class KtoLossTest : public ::testing::Test {
   const std::vector<uint8_t> desirable_ = golden_.at("desirable").get<std::vector<uint8_t>>();
 };
 
-TEST_F(KtoLossTest, EqualsTheOracleAndTrl_WholeAndOneByOne) {
+TEST_F(KtoLossTest, EqualsTheOracleAndTrlWholeAndOneByOne) {
   const int64_t responses = CountBatch(arrays_.batch.View()).sequences;
   for (size_t i = 0; i < golden_.at("cases").size(); ++i) {
     const auto& c = golden_.at("cases")[i];
@@ -198,7 +198,7 @@ TEST_F(KtoLossTest, NamesTheWrongArgument) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("desirable has 9 elements")));
 }
 
-TEST(RewardModelLossTest, EqualsTheOracleAndTrl_WholeAndPairByPair) {
+TEST(RewardModelLossTest, EqualsTheOracleAndTrlWholeAndPairByPair) {
   const nlohmann::json golden = testing::ReadGolden("reward_model.json"), trl = testing::ReadGolden("trl.json");
   const auto reward = Numbers(golden.at("reward")), margin = Numbers(golden.at("margin"));
   const auto pairs = Pairs(golden.at("pairs"));

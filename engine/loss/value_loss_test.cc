@@ -22,7 +22,7 @@ struct Golden {
   ValueLossInputs Inputs() const { return {batch.View(), value, old_value, returns}; }
 };
 
-TEST(ValueLossTest, EqualsTheOracleWhole_AndSequenceBySequence) {
+TEST(ValueLossTest, EqualsTheOracleWholeAndSequenceBySequence) {
   const Golden golden;
   BatchTotals totals = CountBatch(golden.batch.View());
   totals.loss_scale_factor = 8;
