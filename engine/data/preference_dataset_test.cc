@@ -31,12 +31,8 @@ std::string ReadText(const std::string& path) {
 constexpr char kChatMl[] =
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
-// Thinking is left out of all turns but the last: the rendering of a prompt is not what the whole begins with.
-constexpr char kDropsThinking[] =
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
-    "{% if m.role == 'assistant' and not loop.last %}{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% "
-    "endif %}"
-    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+// The rendering of a prompt is not what that of the whole begins with.
+const std::string kWithLength = absl::StrCat("{{ messages | length }}", kChatMl);
 
 class PreferenceTest : public ::testing::Test {
  protected:
@@ -87,11 +83,11 @@ TEST_F(PreferenceTest, TurnsOfAChat) {
 // What the assistant said in the prompt is not learned.
 TEST_F(PreferenceTest, OnlyTheResponseIsMarked) {
   const char* row = R"({
-      "chosen": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "<think>t</think>b"}, {"role": "user", "content": "c"},
+      "chosen": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"},
                  {"role": "assistant", "content": "good"}],
-      "rejected": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "<think>t</think>b"}, {"role": "user", "content": "c"},
+      "rejected": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"},
                    {"role": "assistant", "content": "bad"}, {"role": "user", "content": "?"}, {"role": "assistant", "content": "worse"}]})";
-  for (const char* chat_template : {kChatMl, kDropsThinking}) {
+  for (const std::string& chat_template : {std::string(kChatMl), kWithLength}) {
     UseTemplate(chat_template);
     ASSERT_OK_AND_ASSIGN(const EncodedPair pair, Encode(row));
     EXPECT_EQ(Scored(pair.chosen), "good<|im_end|>");

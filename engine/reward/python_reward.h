@@ -15,7 +15,8 @@
 //
 // Limits of each process: address space, size of a file it writes, CPU time, no core files. It has a process group of
 // its own that dies with it, and it dies with this process. It has standard input closed, PYTHONHASHSEED=0 so that the
-// order of sets does not change from run to run, and one OpenMP thread.
+// order of sets does not change from run to run, and one OpenMP thread. This is against mistakes, not against malice:
+// the code runs with the job's rights, and what it moves to a session of its own is not found again.
 #pragma once
 
 #include <cstdint>

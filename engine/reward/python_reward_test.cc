@@ -88,9 +88,12 @@ async def compute_score(data_source, solution_str, ground_truth, extra_info):
 
 // Everything that can go wrong with one response: named, counted apart, and the next one is judged as ever.
 TEST_F(PythonRewardTest, NamesWhatGoesWrong) {
-  options_.timeout = absl::Milliseconds(400);
+  options_.timeout = absl::Milliseconds(1500);  // far more than the others take, also on a busy machine
   ASSERT_OK_AND_ASSIGN(const auto reward, Start(R"(
-import ctypes, os, sys
+import ctypes, os, signal, sys
+
+class Array:  # as NumPy's with several numbers
+    def __float__(self): raise TypeError("only length-1 arrays can be converted")
 
 def compute_score(data_source, solution_str, ground_truth, extra_info):
     if solution_str == "raise": raise ValueError("the reason")
@@ -112,6 +115,9 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):
     if solution_str == "huge int": return 10 ** 400
     if solution_str == "many": return {"score": 1, **{str(i): i for i in range(1000)}}
     if solution_str == "stop": raise KeyboardInterrupt
+    if solution_str == "cpu": os.kill(os.getpid(), signal.SIGXCPU)
+    if solution_str == "array": return Array()
+    if solution_str == "array metric": return {"score": 1, "x": Array()}
     return 1
 )"));
   struct Case {
@@ -121,7 +127,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):
   };
   const Case cases[] = {{"raise", RewardError::kRaised, "ValueError: the reason"},
                         {"fine", RewardError::kNone, ""},
-                        {"hang", RewardError::kTimeout, "no answer within 400ms"},
+                        {"hang", RewardError::kTimeout, "no answer within 1.5s"},
                         {"exit", RewardError::kCrashed, "exit code 3"},
                         {"end", RewardError::kCrashed, "exit code 0"},
                         {"fine", RewardError::kNone, ""},
@@ -137,6 +143,9 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):
                         {"list", RewardError::kBadValue, "type list"},
                         {"huge int", RewardError::kBadValue, "int"},
                         {"many", RewardError::kBadValue, "1000 numbers"},
+                        {"cpu", RewardError::kTimeout, "signal 24"},
+                        {"array", RewardError::kBadValue, "only length-1 arrays"},
+                        {"array metric", RewardError::kNone, ""},
                         {"fine", RewardError::kNone, ""}};
   std::vector<RewardRequest> requests;
   for (const Case& c : cases) requests.push_back({.solution = c.solution});
@@ -149,11 +158,11 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):
   }
   EXPECT_THAT(results[0].message, HasSubstr("in compute_score"));
   const RewardErrorCounts counts = CountErrors(results);
-  EXPECT_EQ(counts[static_cast<int>(RewardError::kNone)], 3);
-  EXPECT_EQ(counts[static_cast<int>(RewardError::kTimeout)], 1);
+  EXPECT_EQ(counts[static_cast<int>(RewardError::kNone)], 4);
+  EXPECT_EQ(counts[static_cast<int>(RewardError::kTimeout)], 2);
   EXPECT_EQ(counts[static_cast<int>(RewardError::kCrashed)], 5);
   EXPECT_EQ(counts[static_cast<int>(RewardError::kRaised)], 1);
-  EXPECT_EQ(counts[static_cast<int>(RewardError::kBadValue)], 9);
+  EXPECT_EQ(counts[static_cast<int>(RewardError::kBadValue)], 10);
 }
 
 TEST_F(PythonRewardTest, PrintsCannotBeMistakenForAnswers) {

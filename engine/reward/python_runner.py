@@ -51,12 +51,25 @@ def as_number(value, what):
     return number
 
 
+def as_metrics(value):
+    metrics = {}
+    for name, entry in value.items():
+        if name == "score" or not is_number(entry):
+            continue
+        try:
+            float(entry)
+        except Exception:  # an array of several numbers
+            continue
+        metrics[str(name)] = as_number(entry, f"\"{name}\"")
+    return metrics
+
+
 def as_result(value):
     if not isinstance(value, dict):
         return {"score": as_number(value, "the score"), "metrics": {}}
     if "score" not in value:
         raise BadValue(f"the dict has no key \"score\"; it has {sorted(map(str, value))[:20]}"[:500])
-    metrics = {str(name): as_number(number, f"\"{name}\"") for name, number in value.items() if name != "score" and is_number(number)}
+    metrics = as_metrics(value)
     if len(metrics) > MOST_METRICS:
         raise BadValue(f"the dict has {len(metrics)} numbers, at most {MOST_METRICS} expected")
     return {"score": as_number(value["score"], "\"score\""), "metrics": metrics}
