@@ -58,9 +58,7 @@ SchedulerDecision Schedule(const SchedulerLimits& limits, const SchedulerState& 
     if (static_cast<int64_t>(running + decision.admitted.size()) >= limits.max_sequences) break;
     // Pages for all it knows and the next token, so that it is not preempted as soon as it begins.
     const int64_t wanted = BlocksFor(request.tokens + 1, limits.block_size) - request.blocks_in_use;
-    const int64_t needed = BlocksFor(request.tokens, limits.block_size) - request.blocks_in_use;
-    const bool alone = running == 0 && decision.admitted.empty();
-    if ((alone ? needed : wanted) > free) break;
+    if (wanted > free) break;
     const int64_t tokens = std::min(request.tokens - request.cached, budget);
     free -= wanted;
     budget -= tokens;

@@ -11,7 +11,7 @@
 //   ROLLOUT-4  Only requests admitted later are preempted for one, the last of them first.
 //   ROLLOUT-5  While there is work, every pass computes at least one token or preempts, and the request admitted first
 //   is
-//              never preempted for another: if the cache holds one request of the greatest length, all end.
+//              never preempted for another: if the cache holds the longest request with all it will get, all end.
 #pragma once
 
 #include <cstdint>
