@@ -17,7 +17,7 @@
 #include "common/grpc_channel.h"
 #include "common/logging.h"
 #include "engine/comm/communicator.h"
-#include "engine/roles/language_model_role.h"
+#include "engine/roles/make_role.h"
 #include "engine/service/engine_service.h"
 
 namespace {
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
   std::string socket;
   int cpu_threads = 1;
   bool serve_rendezvous = false;
-  sluice::engine::LanguageModelRoleOptions role_options;
+  sluice::engine::RoleOptions role_options;
   app.add_option("--socket", socket, "Unix socket to serve on")->required();
   app.add_option("--rank", role_options.rank, "The rank")->required();
   app.add_option("--cpu-threads", cpu_threads, "Threads of the computation")->check(CLI::Range(1, 1024));
@@ -61,8 +61,9 @@ int main(int argc, char** argv) {
     }
     rendezvous = *std::move(started);
   }
-  sluice::engine::LanguageModelRole role(role_options);
-  sluice::engine::EngineServiceImpl service(&role, role_options.rank, rendezvous == nullptr ? 0 : rendezvous->port());
+  sluice::engine::EngineServiceImpl service(
+      [&role_options](const sluice::v1::JobSpec& spec) { return sluice::engine::MakeRole(spec, role_options); },
+      role_options.rank, rendezvous == nullptr ? 0 : rendezvous->port());
   grpc::ServerBuilder builder;
   sluice::ApplyServerLimits(&builder);
   builder.AddListeningPort(absl::StrCat("unix:", socket), grpc::InsecureServerCredentials());

@@ -45,6 +45,9 @@ void ExportTrainMetrics(Metrics* metrics, const std::string& job_id, const v1::S
     case v1::StageResponse::kTrainBatch:
       ExportStep(metrics, job_id, response.train_batch());
       break;
+    case v1::StageResponse::kDataflow:
+      if (response.dataflow().has_ended_step()) ExportStep(metrics, job_id, response.dataflow().ended_step());
+      break;
     case v1::StageResponse::kInferBatch:
       metrics->Set(MetricId::kTrainValidationLoss, {job_id}, response.infer_batch().loss());
       break;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/config/recipes.h"
 #include "common/config/schema.h"
 #include "common/config/yaml_writer.h"
 
@@ -52,6 +53,7 @@ std::string Rules(const Key& key) {
     if (!part.empty()) parts.push_back(part);
   }
   if (key.options.required()) parts.push_back("required");
+  if (key.policy) parts.push_back("reinforcement learning");
   return absl::StrJoin(parts, "; ");
 }
 
@@ -61,8 +63,9 @@ std::string MarkdownRow(const Key& key) {
   const std::string written = DefaultYaml(key);
   const std::string shown = key.options.required() ? "required" : absl::StrCat("`", written, "`");
   std::string meaning = key.doc;
-  const std::string rules = RulesText(key), aliases = Aliases(key);
-  for (std::string note : {rules, aliases}) {
+  // A section that is all about it says so itself.
+  const std::string recipes = key.options.policy() ? "reinforcement learning only" : "";
+  for (std::string note : {RulesText(key), Aliases(key), recipes}) {
     if (note.empty()) continue;
     note[0] = absl::ascii_toupper(static_cast<unsigned char>(note[0]));
     absl::StrAppend(&meaning, " *", note, ".*");
@@ -101,8 +104,11 @@ anew; `sluice config --defaults` prints the same as a commented YAML file.
 std::string DefaultsText() {
   std::string out = "# Every key with its default. Required keys are empty. docs/config.md has the same as a page.\n";
   for (const Section& section : Schema::Get().sections()) {
-    const std::string indent = section.path.empty() ? "" : "  ";
-    if (!section.path.empty()) absl::StrAppend(&out, "\n", Comment(section.doc, ""), section.path, ":\n");
+    const std::string indent = SectionIndent(section);
+    if (!section.path.empty()) {
+      const std::string outer = indent.substr(2);
+      absl::StrAppend(&out, "\n", Comment(section.doc, outer), outer, SectionName(section), ":\n");
+    }
     for (const Key& key : section.keys) {
       const std::string value = DefaultYaml(key);
       absl::StrAppend(&out, Comment(key.doc, indent), Comment(absl::StrCat("[", Rules(key), "]"), indent), indent,
@@ -119,6 +125,15 @@ std::string ConfigMarkdown() {
     absl::StrAppend(&out, "\n## ", title, "\n\n", section.path.empty() ? "" : absl::StrCat(section.doc, "\n\n"),
                     "| key | type | default | meaning |\n|---|---|---|---|\n");
     for (const Key& key : section.keys) out += MarkdownRow(key);
+  }
+  absl::StrAppend(&out, "\n## Recipes\n\nA recipe changes defaults; a key that is given wins.\n\n",
+                  "| recipe | what it does | defaults |\n|---|---|---|\n");
+  for (const Recipe& recipe : Recipes()) {
+    const std::string defaults =
+        absl::StrJoin(recipe.defaults, ", ", [](std::string* text, const RecipeDefault& value) {
+          absl::StrAppend(text, "`", value.key, ": ", value.value, "`");
+        });
+    absl::StrAppend(&out, "| `", recipe.name, "` | ", Cell(recipe.doc), " | ", Cell(defaults), " |\n");
   }
   return out;
 }

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/config/plan.h"
 #include "common/config/readable.h"
 
@@ -43,14 +44,25 @@ std::string FormatPlan(const Plan& plan) {
   row("model", absl::StrCat(plan.architecture, ", ", FormatCount(plan.parameters), " parameters"));
   row("device", plan.device);
   row("ranks", absl::StrCat(plan.ranks, " (", plan.nodes, " node(s) x ", plan.ranks_per_node, ")"));
-  row("rows per step",
+  row(plan.dataflow.empty() ? "rows per step" : "prompts per step",
       absl::StrCat(FormatCount(plan.rows_per_step), " (", FormatCount(plan.rows_per_rank), " per rank)"));
-  row("tokens per step", CountOr(plan.tokens_per_step, "unknown until the rows are tokenised"));
+  if (plan.dataflow.empty()) {
+    row("tokens per step", CountOr(plan.tokens_per_step, "unknown until the rows are tokenised"));
+  } else {
+    row("answers per step", FormatCount(plan.answers_per_step));
+    row("updates per step", FormatCount(plan.updates_per_step));
+  }
   row("token slots per micro-batch", FormatCount(plan.token_slots));
   row("micro-batches per step", absl::StrCat(MicroBatches(plan), " (per rank)"));
   row("training rows", CountOr(plan.train_rows, kUnknown));
   row("steps per epoch", CountOr(plan.steps_per_epoch, kUnknown));
   row("steps in all", CountOr(plan.total_steps, kUnknown));
+  if (!plan.dataflow.empty()) out += "\n  data flow of a step\n";
+  for (const DataflowStage& stage : plan.dataflow) {
+    const std::string from = stage.inputs.empty() ? "" : absl::StrCat("<- ", absl::StrJoin(stage.inputs, ", "));
+    row(absl::StrCat("  ", stage.name),
+        absl::StrCat(Pad(stage.op, 14), Pad(stage.model, from.empty() ? stage.model.size() : 8), from));
+  }
   if (!plan.curve.empty()) {
     absl::StrAppend(&out, "\n  ", Pad("step", 10), Pad("", 18), Pad("learning rate", 16), "weight decay\n");
     for (const Plan::CurvePoint& point : plan.curve) {
@@ -93,6 +105,15 @@ std::string PlanJson(const Plan& plan) {
                                 {"label", point.label},
                                 {"learning_rate", point.learning_rate},
                                 {"weight_decay", point.weight_decay}});
+  }
+  if (!plan.dataflow.empty()) {
+    json["answers_per_step"] = plan.answers_per_step;
+    json["updates_per_step"] = plan.updates_per_step;
+    json["dataflow"] = Json::array();
+    for (const DataflowStage& stage : plan.dataflow) {
+      json["dataflow"].push_back(
+          {{"stage", stage.name}, {"op", stage.op}, {"model", stage.model}, {"inputs", stage.inputs}});
+    }
   }
   json["memory_device"] = plan.memory_device;
   json["memory_bytes_per_rank"] = Json::object();

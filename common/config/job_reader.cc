@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/config/field_value.h"
+#include "common/config/recipes.h"
 #include "common/config/scalar.h"
 #include "common/config/schema.h"
 #include "common/config/suggest.h"
@@ -44,6 +45,7 @@ class Reader {
     }
     if (root.kind == YamlNode::Kind::kNull) Report("", 0, "the file is empty");
     ReadSection(root, "", v1::JobSpec::descriptor(), &result_->spec);
+    UseRecipe();
     result_->errors.insert(result_->errors.end(), missing_.begin(), missing_.end());
     return true;
   }
@@ -52,6 +54,9 @@ class Reader {
   void ReadSection(const YamlNode& node, const std::string& path, const Descriptor* message, Message* out);
   void ReadEntry(const YamlEntry& entry, const std::string& path, const FieldDescriptor* field, Message* out);
   void UseDefault(const Key& key, Message* out);
+  void UseValue(const Key& key, const std::string& value, Message* out);
+  // The recipe's defaults, for the keys that were not given.
+  void UseRecipe();
   // "engine.dtype" → {"engine", "model_dtype"}; `path` becomes the dotted path as far as it was understood.
   absl::StatusOr<std::vector<std::string>> CanonicalNames(const std::string& dotted, std::string* path);
   void UnknownKey(const std::string& parent, const std::string& name, int line);
@@ -108,7 +113,8 @@ void Reader::ReadSection(const YamlNode& node, const std::string& path, const De
     if (const Key* key = Schema::Get().Find(field)) {
       UseDefault(*key, out);
     } else {
-      ReadSection(YamlNode(), field->name(), field->message_type(), out->GetReflection()->MutableMessage(out, field));
+      ReadSection(YamlNode(), Join(path, field->name()), field->message_type(),
+                  out->GetReflection()->MutableMessage(out, field));
     }
   }
 }
@@ -137,13 +143,31 @@ void Reader::UseDefault(const Key& key, Message* out) {
     missing_.push_back({file_, 0, key.path, RequiredMessage(key), {}});
     return;
   }
-  if (!key.options.has_default_value()) return;
+  if (key.options.has_default_value()) UseValue(key, key.options.default_value(), out);
+}
+
+void Reader::UseValue(const Key& key, const std::string& text, Message* out) {
   std::vector<ConfigError> errors;
-  const auto node = ParseYaml(key.options.default_value(), "", &errors);
-  if (!node) return;  // schema_test proves that every default reads
+  const auto node = ParseYaml(text, "", &errors);
+  if (!node) return;  // schema_test and recipes_test prove that every default reads
   YamlNode value = *node;
   if (value.kind == YamlNode::Kind::kNull) value.kind = YamlNode::Kind::kScalar;  // the default is the empty text
   for (const ValueError& error : SetField(key, value, expand_, out)) Report(key.path, 0, error.message);
+}
+
+void Reader::UseRecipe() {
+  const Recipe* recipe = FindRecipe(result_->spec.recipe());
+  if (recipe == nullptr) return;
+  for (const RecipeDefault& value : recipe->defaults) {
+    if (result_->origins.contains(value.key)) continue;
+    const std::vector<std::string> names = absl::StrSplit(value.key, '.');
+    Message* section = &result_->spec;
+    for (size_t i = 0; i + 1 < names.size(); ++i) {
+      const FieldDescriptor* field = section->GetDescriptor()->FindFieldByName(names[i]);
+      section = section->GetReflection()->MutableMessage(section, field);
+    }
+    UseValue(*Schema::Get().Find(value.key), value.value, section);
+  }
 }
 
 absl::StatusOr<std::vector<std::string>> Reader::CanonicalNames(const std::string& dotted, std::string* path) {

@@ -190,6 +190,13 @@ std::vector<Plan::Memory> MemoryOf(const v1::JobSpec& spec, const ModelFacts& mo
     add_per_parameter("gradients", kFloatBytes);
     add_per_parameter("moments", spec.optim().moments_dtype() == "bf16" ? 4 : 8);
   }
+  if (!plan.dataflow.empty()) {
+    if (NeedsReference(spec)) add_per_parameter("reference model", storage);
+    const int64_t tokens = KvCacheTokens(spec);
+    const int64_t per_token = 2 * model.layers * model.key_value_heads * model.head_dim * storage;
+    memory.push_back({"key/value cache", tokens * per_token,
+                      absl::StrCat(FormatCount(tokens), " tokens x ", FormatBytes(per_token))});
+  }
   const int64_t slots = plan.token_slots;
   const int64_t per_slot = ActivationBytesPerSlot(spec.engine(), model);
   memory.push_back(

@@ -61,6 +61,18 @@ void PlanBatches(const v1::JobSpec& spec, const DataFacts& data, Plan* plan) {
   }
 }
 
+// The rows are prompts, and what fills micro-batches are their answers, whose lengths nobody knows yet.
+void PlanAnswers(const v1::JobSpec& spec, Plan* plan) {
+  plan->answers_per_step = plan->rows_per_step * spec.rollout().n();
+  const int64_t mini_batch = std::min(spec.actor().ppo_mini_batch_size(), plan->rows_per_step);
+  plan->updates_per_step = DivideUp(plan->rows_per_step, mini_batch) * spec.actor().ppo_epochs();
+  const int64_t longest = spec.data().max_prompt_length() + spec.data().max_response_length();
+  const int64_t per_micro_batch = std::max<int64_t>(1, plan->token_slots / longest);
+  plan->most_micro_batches = DivideUp(plan->rows_per_rank * spec.rollout().n(), per_micro_batch);
+  plan->expected_micro_batches.reset();
+  plan->tokens_per_step.reset();
+}
+
 }  // namespace
 
 absl::StatusOr<Plan> MakePlan(const v1::JobSpec& spec, const ModelFacts& model, const DataFacts& data) {
@@ -74,6 +86,8 @@ absl::StatusOr<Plan> MakePlan(const v1::JobSpec& spec, const ModelFacts& model, 
   plan.ranks_per_node = spec.trainer().n_gpus_per_node();
   plan.ranks = plan.nodes * plan.ranks_per_node;
   PlanBatches(spec, data, &plan);
+  plan.dataflow = DataflowOf(spec);
+  if (!plan.dataflow.empty()) PlanAnswers(spec, &plan);
   if (plan.total_steps) {
     ASSIGN_OR_RETURN(const Schedule schedule, Schedule::Create(ScheduleFromSpec(spec.optim()), *plan.total_steps));
     plan.curve = CurveOf(schedule);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/config/dataflow.h"
 #include "common/config/model_facts.h"
 #include "sluice/v1/job.pb.h"
 
@@ -42,10 +43,12 @@ struct Plan {
   int64_t most_micro_batches = 0;
   std::optional<double> tokens_per_step;  // all ranks, mean
   std::optional<int64_t> train_rows, steps_per_epoch, total_steps;
-  std::vector<CurvePoint> curve;   // empty where total_steps is unknown
-  std::string memory_device;       // "cpu" or "cuda": what memory is the memory of (memory_plan.h)
-  std::vector<Memory> memory;      // per rank, from the engine's buffers
-  std::vector<std::string> notes;  // how values are understood, and which ones do nothing here
+  std::vector<CurvePoint> curve;                       // empty where total_steps is unknown
+  std::string memory_device;                           // "cpu" or "cuda": what memory is the memory of (memory_plan.h)
+  std::vector<Memory> memory;                          // per rank, from the engine's buffers
+  std::vector<DataflowStage> dataflow;                 // of a step; empty where a step is one update on given texts
+  int64_t answers_per_step = 0, updates_per_step = 0;  // with a data flow
+  std::vector<std::string> notes;                      // how values are understood, and which ones do nothing here
 };
 
 // REQUIRES: `spec` is valid (ValidateJobSpec, with these rows). InvalidArgument: the schedule does not fit the run.

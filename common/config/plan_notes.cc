@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config/memory_plan.h"
+#include "common/config/recipes.h"
 
 namespace sluice {
 namespace {
@@ -129,6 +130,14 @@ void NotesOnRun(const v1::JobSpec& spec, const Plan& plan, Notes* notes) {
   if (spec.data().val_files().empty()) {
     notes->push_back(trainer.test_freq() == "-1" ? "data.val_files is empty: no validation"
                                                  : "trainer.test_freq does nothing: data.val_files is empty");
+  }
+  if (IsPolicyRecipe(spec.recipe())) {
+    notes->push_back("data.max_length, data.loss_on, data.cache_dir do nothing: answers are generated");
+    if (spec.rollout().n() == 1 && spec.algorithm().adv_estimator() != "remax" &&
+        spec.algorithm().adv_estimator() != "reinforce_plus_plus") {
+      notes->push_back(absl::StrCat("rollout.n 1: algorithm.adv_estimator ", spec.algorithm().adv_estimator(),
+                                    " compares the answers to a prompt with each other; a single one teaches nothing"));
+    }
   }
   if (spec.recipe() == "pretrain" && spec.data().loss_on() == "assistant") {
     notes->push_back("data.loss_on does nothing: recipe pretrain scores every token");

@@ -74,38 +74,53 @@ const Schema& Schema::Get() {
 }
 
 Schema::Schema() {
-  const std::map<std::string, std::string> comments = ReadComments();
-  const auto comment = [&](const std::string& name) {
-    const auto found = comments.find(name);
-    return found == comments.end() ? std::string() : found->second;
-  };
-  const auto add_section = [&](const std::string& path, const Descriptor* message) {
-    Section section{path, comment(message->full_name()), message, {}};
-    for (int i = 0; i < message->field_count(); ++i) {
-      const FieldDescriptor* field = message->field(i);
-      if (IsSection(field)) continue;
-      Key key;
-      key.name = field->name();
-      key.path = path.empty() ? key.name : absl::StrCat(path, ".", key.name);
-      key.type = TypeOf(field);
-      key.options = field->options().GetExtension(v1::key);
-      key.doc = comment(field->full_name());
-      key.field = field;
-      section.keys.push_back(std::move(key));
-    }
-    sections_.push_back(std::move(section));
-  };
-  const Descriptor* root = v1::JobSpec::descriptor();
-  add_section("", root);
-  for (int i = 0; i < root->field_count(); ++i) {
-    if (IsSection(root->field(i))) add_section(root->field(i)->name(), root->field(i)->message_type());
-  }
+  AddSections("", v1::JobSpec::descriptor(), /*policy=*/false, ReadComments());
   for (const Section& section : sections_) {
     for (const Key& key : section.keys) {
       by_path_[key.path] = &key;
       by_field_[key.field] = &key;
     }
   }
+}
+
+void Schema::AddSections(const std::string& path, const Descriptor* message, bool policy,
+                         const std::map<std::string, std::string>& comments) {
+  const auto comment = [&](const std::string& name) {
+    const auto found = comments.find(name);
+    return found == comments.end() ? std::string() : found->second;
+  };
+  const auto below = [&](const std::string& name) { return path.empty() ? name : absl::StrCat(path, ".", name); };
+  Section section{path, comment(message->full_name()), message, {}};
+  for (int i = 0; i < message->field_count(); ++i) {
+    const FieldDescriptor* field = message->field(i);
+    if (IsSection(field)) continue;
+    Key key;
+    key.name = field->name();
+    key.path = below(key.name);
+    key.type = TypeOf(field);
+    key.options = field->options().GetExtension(v1::key);
+    key.doc = comment(field->full_name());
+    key.field = field;
+    key.policy = policy || key.options.policy();
+    section.keys.push_back(std::move(key));
+  }
+  sections_.push_back(std::move(section));
+  for (int i = 0; i < message->field_count(); ++i) {
+    const FieldDescriptor* field = message->field(i);
+    if (!IsSection(field)) continue;
+    const bool policy_section = policy || field->options().GetExtension(v1::key).policy();
+    AddSections(below(field->name()), field->message_type(), policy_section, comments);
+  }
+}
+
+const google::protobuf::Message& SectionOf(const v1::JobSpec& spec, const Section& section) {
+  const google::protobuf::Message* message = &spec;
+  if (section.path.empty()) return *message;
+  for (const absl::string_view name : absl::StrSplit(section.path, '.')) {
+    const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(std::string(name));
+    message = &message->GetReflection()->GetMessage(*message, field);
+  }
+  return *message;
 }
 
 const Key* Schema::Find(const std::string& path) const {
@@ -156,6 +171,13 @@ std::string Schema::Suggestion(const std::string& parent_path, const std::string
   if (!far) return "";
   const size_t index = static_cast<size_t>(std::find(names.begin(), names.end(), *far) - names.begin());
   return absl::StrCat(" (did you mean ", elsewhere[index], "?)");
+}
+
+std::string SectionName(const Section& section) { return section.path.substr(section.path.rfind('.') + 1); }
+
+std::string SectionIndent(const Section& section) {
+  if (section.path.empty()) return "";
+  return std::string(2 * (1 + static_cast<size_t>(std::count(section.path.begin(), section.path.end(), '.'))), ' ');
 }
 
 std::string TypeName(const Key& key) {

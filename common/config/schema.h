@@ -11,6 +11,7 @@
 #include <google/protobuf/descriptor.h>
 
 #include "sluice/v1/config_options.pb.h"
+#include "sluice/v1/job.pb.h"
 
 namespace sluice {
 
@@ -23,13 +24,14 @@ struct Key {
   v1::KeyOptions options;  // default_value, required, choices, bounds, aliases, ...
   std::string doc;         // the field's comment, as one paragraph
   const google::protobuf::FieldDescriptor* field = nullptr;
+  bool policy = false;  // for reinforcement learning only: the key's option, or its section's
 
   // May be unset (YAML null), which differs from every value.
   bool nullable() const { return field->has_optional_keyword(); }
 };
 
 struct Section {
-  std::string path;  // "optim"; "" for the top level
+  std::string path;  // "optim", "algorithm.kl_ctrl"; "" for the top level
   std::string doc;
   const google::protobuf::Descriptor* message = nullptr;
   std::vector<Key> keys;  // in the order of job.proto, without sections
@@ -39,7 +41,7 @@ class Schema {
  public:
   static const Schema& Get();
 
-  // The top level first, then its sections in the order of job.proto.
+  // The top level first, then its sections in the order of job.proto, each followed by those inside of it.
   const std::vector<Section>& sections() const { return sections_; }
 
   // The key with this full path ("optim.lr"; aliases are not looked at), or nullptr.
@@ -57,11 +59,20 @@ class Schema {
 
  private:
   Schema();
+  void AddSections(const std::string& path, const google::protobuf::Descriptor* message, bool policy,
+                   const std::map<std::string, std::string>& comments);
 
   std::vector<Section> sections_;
   std::map<std::string, const Key*> by_path_;
   std::map<const google::protobuf::FieldDescriptor*, const Key*> by_field_;
 };
+
+// The part of `spec` that holds the keys of `section`; an empty message where it was never set.
+const google::protobuf::Message& SectionOf(const v1::JobSpec& spec, const Section& section);
+
+// How a section is written in YAML: its own name ("kl_ctrl"), and the spaces before its keys.
+std::string SectionName(const Section& section);
+std::string SectionIndent(const Section& section);
 
 // Whether the field is a section of the file: a message of our own, not a free-form map.
 bool IsSection(const google::protobuf::FieldDescriptor* field);

@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config/frequency.h"
+#include "common/config/recipes.h"
+#include "common/config/rewards_from_spec.h"
 #include "common/config/scalar.h"
 #include "common/config/schedule_from_spec.h"
 #include "common/config/schema.h"
@@ -79,11 +81,9 @@ void CheckKey(const Key& key, const Message& section, Errors* errors) {
 
 void CheckTable(const v1::JobSpec& spec, Errors* errors) {
   for (const Section& section : Schema::Get().sections()) {
-    const Message* message = &spec;
-    if (!section.path.empty()) {
-      message = &spec.GetReflection()->GetMessage(spec, spec.GetDescriptor()->FindFieldByName(section.path));
+    for (const Key& key : section.keys) {
+      if (!key.policy || IsPolicyRecipe(spec.recipe())) CheckKey(key, SectionOf(spec, section), errors);
     }
-    for (const Key& key : section.keys) CheckKey(key, *message, errors);
   }
 }
 
@@ -133,7 +133,49 @@ void CheckWorld(const v1::JobSpec& spec, Errors* errors) {
       {"trainer.nnodes", "trainer.n_gpus_per_node", "engine.dp_size"});
 }
 
-void CheckLengths(const v1::DataSpec& data, Errors* errors) {
+void CheckPolicy(const v1::JobSpec& spec, Errors* errors) {
+  if (!IsPolicyRecipe(spec.recipe())) return;
+  const v1::DataSpec& data = spec.data();
+  if (data.format() != "auto" && data.format() != "gsm8k") {
+    Add(errors, "data.format",
+        absl::StrCat(data.format(),
+                     " does not tell what a prompt is; use auto (a column data.prompt_key, or question "
+                     "and answer) or gsm8k"),
+        {"recipe"});
+  }
+  const int64_t longest = data.max_prompt_length() + data.max_response_length();
+  if (longest > data.max_token_len_per_gpu()) {
+    Add(errors, "data.max_token_len_per_gpu",
+        absl::StrCat("a prompt of data.max_prompt_length ", data.max_prompt_length(),
+                     " tokens and an answer of data.max_response_length ", data.max_response_length(),
+                     " do not fit into a micro-batch of ", data.max_token_len_per_gpu(), "; raise it to ", longest),
+        {"data.max_prompt_length", "data.max_response_length"});
+  }
+  if (spec.algorithm().adv_estimator() == "grpo_passk" && spec.rollout().n() < 2) {
+    Add(errors, "rollout.n", "algorithm.adv_estimator grpo_passk compares the two best answers of a prompt: at least 2",
+        {"algorithm.adv_estimator"});
+  }
+  if (spec.actor().policy_loss().loss_mode() == "dro" && spec.actor().policy_loss().dro_beta() == 0) {
+    Add(errors, "actor.policy_loss.dro_beta", "is needed by actor.policy_loss.loss_mode dro: a number above 0",
+        {"actor.policy_loss.loss_mode"});
+  }
+  if (const auto rewards = RewardsFromSpec(spec.reward()); !rewards.ok()) {
+    const std::string message(rewards.status().message());
+    const size_t colon = message.find(": ");
+    Add(errors, message.substr(0, colon), message.substr(colon + 2));
+  }
+  const int64_t cache = spec.rollout().kv_cache_tokens();
+  if (cache > 0 && cache < longest) {
+    Add(errors, "rollout.kv_cache_tokens",
+        absl::StrCat(cache, " tokens do not hold one answer with its prompt, ", longest,
+                     " tokens; raise it, or 0 to have it chosen"),
+        {"data.max_prompt_length", "data.max_response_length"});
+  }
+}
+
+void CheckLengths(const v1::JobSpec& spec, Errors* errors) {
+  const v1::DataSpec& data = spec.data();
+  if (IsPolicyRecipe(spec.recipe())) return;
   if (data.max_length() <= data.max_token_len_per_gpu()) return;
   Add(errors, "data.max_length",
       absl::StrCat("a row of ", data.max_length(),
@@ -210,7 +252,8 @@ std::vector<ConfigError> ValidateJobSpec(const v1::JobSpec& spec, const JobFacts
   CheckName(spec, &errors);
   CheckFrequencies(spec.trainer(), &errors);
   CheckWorld(spec, &errors);
-  CheckLengths(spec.data(), &errors);
+  CheckLengths(spec, &errors);
+  CheckPolicy(spec, &errors);
   CheckResume(spec.trainer(), &errors);
   CheckRows(spec, facts, &errors);
   CheckSchedule(spec, facts, &errors);

@@ -1,14 +1,18 @@
 #include "common/config/validate.h"
 
+#include <functional>
+
 #include "absl/strings/str_cat.h"
 #include "common/config/frequency.h"
 #include "common/config/job_reader.h"
+#include "common/config/rewards_from_spec.h"
 #include "common/config/steps.h"
 #include "common/testing/status_matchers.h"
 
 namespace sluice {
 namespace {
 
+using ::sluice::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -126,7 +130,7 @@ TEST(ValidateTest, SpecificationsThatNoReaderHasSeen) {
   const std::string errors(ToStatus(ValidateJobSpec(v1::JobSpec())).message());
   EXPECT_THAT(
       errors,
-      AllOf(HasSubstr("model.path: is required"), HasSubstr("recipe: expected one of sft, pretrain, got \"\""),
+      AllOf(HasSubstr("model.path: is required"), HasSubstr("recipe: expected one of sft, pretrain, grpo,"),
             HasSubstr("optim.betas: has 0 elements"), HasSubstr("data.train_batch_size: must be at least 1, is 0")));
   EXPECT_THAT(Judge([](v1::JobSpec& s) { s.mutable_optim()->set_betas(1, 1.0); }),
               "optim.betas[1]: must be below 1, is 1");
@@ -166,6 +170,68 @@ TEST(StepsTest, ShortLastStepCounts) {
   EXPECT_EQ(TotalSteps(trainer, 2), 6);
   trainer.set_total_training_steps(5);
   EXPECT_EQ(TotalSteps(trainer, 2), 5);
+}
+
+TEST(ValidateTest, ReinforcementLearning) {
+  const auto judge = [](const std::function<void(v1::JobSpec&)>& change) {
+    return Judge([&](v1::JobSpec& s) {
+      s.set_recipe("grpo");
+      change(s);
+    });
+  };
+  EXPECT_EQ(judge([](v1::JobSpec&) {}), "");
+  EXPECT_THAT(judge([](v1::JobSpec& s) { s.mutable_data()->set_max_response_length(1 << 20); }),
+              HasSubstr("data.max_token_len_per_gpu: a prompt of data.max_prompt_length 512 tokens and an answer of"));
+  EXPECT_THAT(judge([](v1::JobSpec& s) {
+                s.mutable_rollout()->set_n(1);
+                s.mutable_algorithm()->set_adv_estimator("grpo_passk");
+              }),
+              HasSubstr("rollout.n: algorithm.adv_estimator grpo_passk compares"));
+  EXPECT_THAT(judge([](v1::JobSpec& s) { s.mutable_rollout()->set_kv_cache_tokens(100); }),
+              HasSubstr("rollout.kv_cache_tokens: 100 tokens do not hold one answer"));
+  EXPECT_THAT(judge([](v1::JobSpec& s) { s.mutable_actor()->mutable_policy_loss()->set_loss_mode("dro"); }),
+              HasSubstr("actor.policy_loss.dro_beta: is needed"));
+  EXPECT_THAT(judge([](v1::JobSpec& s) { s.mutable_rollout()->set_top_p(0); }),
+              HasSubstr("rollout.top_p: must be above 0"));
+  EXPECT_THAT(judge([](v1::JobSpec& s) { s.mutable_reward()->set_kind("gsmk8"); }), HasSubstr("reward: "));
+  // Keys of reinforcement learning are not judged where they do nothing.
+  EXPECT_EQ(Judge([](v1::JobSpec& s) { s.mutable_rollout()->set_top_p(0); }), "");
+}
+
+TEST(ValidateTest, RewardsOfAJob) {
+  v1::RewardSpec spec;
+  spec.set_kind("gsm8k");
+  (*spec.mutable_options()->mutable_fields())["method"].set_string_value("flexible");
+  ASSERT_OK_AND_ASSIGN(const auto one, RewardsFromSpec(spec));
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_EQ(one[0].options.at("method"), "flexible");
+
+  v1::RewardSpec several;
+  several.set_kind("auto");
+  auto* form = (*several.mutable_terms()->mutable_fields())["form"].mutable_struct_value()->mutable_fields();
+  (*form)["kind"].set_string_value("format");
+  (*form)["pattern"].set_string_value(".*");
+  (*form)["weight"].set_number_value(0.25);
+  ASSERT_OK_AND_ASSIGN(const auto terms, RewardsFromSpec(several));
+  ASSERT_EQ(terms.size(), 1u);
+  EXPECT_EQ(terms[0].name, "form");
+  EXPECT_EQ(terms[0].weight, 0.25);
+  form->erase("pattern");
+  EXPECT_THAT(RewardsFromSpec(several),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("reward.terms.form: pattern")));
+  several.set_kind("math");
+  EXPECT_THAT(RewardsFromSpec(several), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("beside reward.terms")));
+
+  v1::RewardSpec python;
+  python.set_kind("auto");
+  python.mutable_custom_reward_function()->set_path("/rewards/mine.py");
+  python.mutable_custom_reward_function()->set_name("compute_score");
+  python.mutable_custom_reward_function()->set_num_workers(3);
+  python.mutable_custom_reward_function()->set_timeout_s(1.5);
+  ASSERT_OK_AND_ASSIGN(const auto custom, RewardsFromSpec(python));
+  EXPECT_EQ(custom[0].kind, "python");
+  EXPECT_EQ(custom[0].options.at("timeout"), "1.5s");
+  EXPECT_EQ(custom[0].options.at("workers"), "3");
 }
 
 }  // namespace

@@ -113,12 +113,10 @@ std::string Value(const Key& key, const Message& section) {
 std::string WriteJobSpec(const v1::JobSpec& spec) {
   std::string out;
   for (const Section& section : Schema::Get().sections()) {
-    const bool top = section.path.empty();
-    const Message& message =
-        top ? spec : spec.GetReflection()->GetMessage(spec, spec.GetDescriptor()->FindFieldByName(section.path));
-    if (!top) absl::StrAppend(&out, section.path, ":\n");
+    const std::string indent = SectionIndent(section);
+    if (!section.path.empty()) absl::StrAppend(&out, indent.substr(2), SectionName(section), ":\n");
     for (const Key& key : section.keys) {
-      absl::StrAppend(&out, top ? "" : "  ", key.name, ": ", Value(key, message), "\n");
+      absl::StrAppend(&out, indent, key.name, ": ", Value(key, SectionOf(spec, section)), "\n");
     }
   }
   return out;

@@ -30,7 +30,7 @@ absl::Status CheckRequestId(const std::string& request_id) {
 absl::Status ControllerServiceImpl::Submit(const v1::SubmitJobRequest& request, v1::SubmitJobResponse* response) {
   RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   if (environment_.validate) RETURN_IF_ERROR(environment_.validate(request.spec()));
-  RETURN_IF_ERROR(MakeSftPlan(request.spec()));
+  RETURN_IF_ERROR(MakeJobPlan(request.spec()));
   if (request.validate_only()) {
     *response->mutable_job()->mutable_spec() = request.spec();
     return absl::OkStatus();

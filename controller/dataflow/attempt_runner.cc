@@ -147,11 +147,11 @@ absl::Status AttemptRunner::Train() {
       Enter(v1::JOB_STATE_STARTING,
             absl::StrCat("starts ", gang_.world_size(), gang_.world_size() == 1 ? " engine on " : " engines on ",
                          gang_.workers(), gang_.workers() == 1 ? " worker" : " workers")));
-  const auto plan = MakeSftPlan(spec_);
+  const auto plan = MakeJobPlan(spec_);
   if (!plan.ok()) return plan.status();
   engines_may_run_ = true;
   ASSIGN_OR_RETURN(rendezvous_address_, gang_.Start(spec_, calls_.get_token()));
-  SftProgress progress;
+  JobProgress progress;
   while (std::optional<Stage> stage = NextStage(*plan, progress)) {
     const bool saves = stage->job_state == v1::JOB_STATE_CHECKPOINTING;
     {
@@ -207,7 +207,9 @@ absl::StatusOr<v1::StageResponse> AttemptRunner::RunStage(const Stage& stage) {
   return Combine(ranks, gang_.world_size());
 }
 
-void AttemptRunner::Record(const Stage& stage, const v1::StageResponse& response, const SftProgress& progress) {
+void AttemptRunner::Record(const Stage& stage, const v1::StageResponse& response, const JobProgress& progress) {
+  // The history tells of whole steps.
+  if (progress.stages_done > 0) return;
   Happening happening;
   progress_.set_step(progress.step);
   progress_.set_total_steps(progress.total_steps);
@@ -218,8 +220,8 @@ void AttemptRunner::Record(const Stage& stage, const v1::StageResponse& response
     happening.message =
         absl::StrCat("loaded on ", result.device(), ": ", result.parameters(), " parameters, ", result.train_rows(),
                      " rows, ", result.total_steps(), " steps; ", result.resume_reason());
-  } else if (response.has_train_batch()) {
-    const v1::StepMetrics& step = response.train_batch();
+  } else if (response.has_train_batch() || response.has_dataflow()) {
+    const v1::StepMetrics& step = response.has_dataflow() ? response.dataflow().ended_step() : response.train_batch();
     eta_.OnStep(environment_.clock->Now(), step.step(), progress.total_steps);
     progress_.set_epoch(step.epoch());
     *progress_.mutable_last_step() = step;
@@ -228,11 +230,18 @@ void AttemptRunner::Record(const Stage& stage, const v1::StageResponse& response
     happening.message = DescribeStep(step, progress.total_steps);
   } else if (response.has_infer_batch()) {
     const v1::ValidationMetrics& validation = response.infer_batch();
-    if (!progress_.has_first_val_loss()) progress_.set_first_val_loss(validation.loss());
-    progress_.set_last_val_loss(validation.loss());
     happening.validation = validation;
-    happening.message = absl::StrFormat("validation at step %d: loss %.4f over %d tokens", validation.step(),
-                                        validation.loss(), validation.scored_tokens());
+    if (const auto score = validation.metrics().find("val/score/mean"); score != validation.metrics().end()) {
+      if (!progress_.has_first_val_score()) progress_.set_first_val_score(score->second);
+      progress_.set_last_val_score(score->second);
+      happening.message = absl::StrFormat("validation at step %d: score %.4f over %d answers", validation.step(),
+                                          score->second, validation.samples());
+    } else {
+      if (!progress_.has_first_val_loss()) progress_.set_first_val_loss(validation.loss());
+      progress_.set_last_val_loss(validation.loss());
+      happening.message = absl::StrFormat("validation at step %d: loss %.4f over %d tokens", validation.step(),
+                                          validation.loss(), validation.scored_tokens());
+    }
   } else if (response.has_save_checkpoint()) {
     const v1::CheckpointResult& result = response.save_checkpoint();
     progress_.set_checkpoint_step(result.step());

@@ -24,8 +24,8 @@
 #include "common/metrics.h"
 #include "controller/dataflow/attempt_options.h"
 #include "controller/dataflow/gang.h"
+#include "controller/dataflow/job_plan.h"
 #include "controller/dataflow/results.h"
-#include "controller/dataflow/sft_plan.h"
 #include "controller/job_ledger.h"
 #include "controller/store/store.h"
 
@@ -85,7 +85,7 @@ class AttemptRunner {
   // From ADMITTED to the last stage. OK: all is done.
   absl::Status Train();
   absl::StatusOr<v1::StageResponse> RunStage(const Stage& stage);
-  void Record(const Stage& stage, const v1::StageResponse& response, const SftProgress& progress);
+  void Record(const Stage& stage, const v1::StageResponse& response, const JobProgress& progress);
 
   // Moves the job unless it is there. Cancelled: the job was moved by a cancel.
   absl::Status Enter(v1::JobState to, const std::string& message);

@@ -8,7 +8,7 @@
 #include "common/grpc_status.h"
 #include "common/status_macros.h"
 #include "controller/dataflow/failure.h"
-#include "controller/dataflow/sft_plan.h"
+#include "controller/dataflow/job_plan.h"
 
 namespace sluice::controller {
 

@@ -41,6 +41,11 @@ absl::StatusOr<v1::StageResponse> Combine(const std::vector<v1::RankStageRespons
   v1::StageResponse combined = *by_rank[0];
   for (const v1::StageResponse* other : by_rank) {
     if (combined.has_train_batch()) TakeLargest(other->train_batch(), combined.mutable_train_batch());
+    if (combined.has_dataflow()) {
+      v1::DataflowResult* dataflow = combined.mutable_dataflow();
+      dataflow->set_seconds(std::max(dataflow->seconds(), other->dataflow().seconds()));
+      if (dataflow->has_ended_step()) TakeLargest(other->dataflow().ended_step(), dataflow->mutable_ended_step());
+    }
     if (combined.has_infer_batch()) {
       combined.mutable_infer_batch()->set_seconds(
           std::max(combined.infer_batch().seconds(), other->infer_batch().seconds()));
@@ -61,6 +66,8 @@ void EtaEstimator::OnStep(absl::Time now, int64_t step, int64_t total_steps) {
 std::string DescribeStep(const v1::StepMetrics& step, int64_t total_steps) {
   std::string text = absl::StrFormat("step %d of %d, loss %.4f, grad norm %.4g, lr %.3g", step.step(), total_steps,
                                      step.loss(), step.grad_norm(), step.lr());
+  if (const auto score = step.metrics().find("critic/score/mean"); score != step.metrics().end())
+    absl::StrAppendFormat(&text, ", score %.4f", score->second);
   if (step.seconds() > 0)
     absl::StrAppendFormat(&text, ", %.0f tokens/s", static_cast<double>(step.tokens()) / step.seconds());
   if (step.skipped_nonfinite()) text += ", skipped: not finite";

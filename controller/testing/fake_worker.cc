@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "controller/dataflow/sft_plan.h"
+#include "controller/dataflow/job_plan.h"
 
 namespace sluice::controller::testing {
 namespace {

@@ -31,6 +31,7 @@
 #include "engine/model/batch_upload.h"
 #include "engine/model/decoder_layer.h"
 #include "engine/model/parameters.h"
+#include "kernels/cross_entropy/cross_entropy.h"
 
 namespace sluice::engine {
 
@@ -40,6 +41,8 @@ struct CausalLmOptions {
   Recompute recompute = Recompute::kSelective;
   bool deterministic = false;  // of attention's backward on CUDA; everything else always is
   bool cuda_graphs = true;     // false: every kernel is launched by itself
+  // Buffers for Score and for losses of log-probabilities and entropies: 12 bytes a slot.
+  bool token_losses = false;
   // Bound of the logits held at once on CUDA; at least one row is.
   int64_t logits_bytes = int64_t{1000} << 20;
 };
@@ -52,6 +55,24 @@ struct AttentionRoom {
 };
 
 enum class GradientMode : uint8_t { kOverwrite, kAccumulate };
+
+// Of a micro-batch, slot by slot; 0 where a slot has no label.
+struct TokenScores {
+  std::vector<float> log_prob;  // [T] log p(label), in nats
+  std::vector<float> entropy;   // [T] of the distribution the label is from; empty where it was not asked for
+};
+
+// Derivatives of a loss by these, slot by slot; not read where a slot has no label.
+struct TokenGradients {
+  std::vector<float> d_log_prob;  // [T]
+  std::vector<float> d_entropy;   // [T], or empty: the loss does not depend on it
+};
+
+// How a distribution is looked at.
+struct TokenScoring {
+  float temperature = 1.0f;  // logits are divided by it; > 0
+  bool entropy = false;
+};
 
 class CausalLm {
  public:
@@ -69,6 +90,15 @@ class CausalLm {
 
   // The same, and the gradient of loss_scale * sum: into the parameters' gradients, as `mode` says.
   absl::Status ForwardBackward(const MicroBatch& batch, double loss_scale, GradientMode mode);
+
+  // For losses other than that sum. Both wait for the device and leave the loss sum alone.
+  // FailedPrecondition: the model was made without token_losses.
+  absl::StatusOr<TokenScores> Score(const MicroBatch& batch, const TokenScoring& scoring);
+  // `loss` gives the derivatives once the scores are known; what it returns for another number of slots is
+  // InvalidArgument, and its own error is passed on (with gradients left undefined in kOverwrite).
+  absl::Status ForwardBackward(const MicroBatch& batch, const TokenScoring& scoring,
+                               absl::FunctionRef<absl::StatusOr<TokenGradients>(const TokenScores&)> loss,
+                               GradientMode mode);
 
   // The sum of -log p(label), in nats, over all batches since ResetLoss; [1] fp64 on the device.
   absl::Status ResetLoss();
@@ -111,6 +141,9 @@ class CausalLm {
   absl::Status BackwardLayers(const LayerContext& context);
   absl::Status ClearOverwritten();
   absl::Status AddLoss();
+  // What the head reads of the last batch.
+  kernels::CrossEntropyInputs HeadInputs() const;
+  absl::StatusOr<TokenScores> ScoreForwarded(const TokenScoring& scoring);
 
   const Parameters* parameters_;
   const ModelConfig* config_;
@@ -138,6 +171,10 @@ class CausalLm {
   kernels::TensorView loss_gradient_;   // [T] fp32
   kernels::TensorView log_prob_;        // [T] fp32
   kernels::TensorView loss_sum_;        // [1] fp64
+  // With token_losses; else empty.
+  kernels::TensorView logsumexp_;         // [T] fp32
+  kernels::TensorView entropy_;           // [T] fp32
+  kernels::TensorView entropy_gradient_;  // [T] fp32
 };
 
 }  // namespace sluice::engine

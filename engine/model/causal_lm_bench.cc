@@ -1,4 +1,4 @@
-// Speed of training steps and of greedy generation on the shape of SmolLM2-135M with random weights.
+// Speed of training steps on the shape of SmolLM2-135M with random weights.
 //   build/bench/causal_lm_bench --benchmark_filter=ForwardBackward
 #include <benchmark/benchmark.h>
 
@@ -6,7 +6,6 @@
 #include <iostream>
 
 #include "engine/model/causal_lm.h"
-#include "engine/model/inference_session.h"
 #include "engine/model/testing/golden_model.h"
 #include "engine/model/testing/run_batch.h"
 
@@ -56,18 +55,6 @@ BENCHMARK(BM_ForwardBackward)
     ->Args({1024, 1})
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
-
-void BM_GreedyDecode(benchmark::State& state) {
-  const ModelConfig config = ValueOrDie(ParseModelConfig(kSmolLm2));
-  const auto parameters = ValueOrDie(Parameters::CreateRandom(config, {.gradients = false}, 1));
-  const auto session = ValueOrDie(InferenceSession::Create(parameters.get(), {.max_tokens = 4096}));
-  const std::vector<int32_t> prompt = FullBatch(64).input_ids;
-  for (auto _ : state) {
-    benchmark::DoNotOptimize(ValueOrDie(GenerateGreedy(*session, prompt, 32, {})));
-  }
-  state.SetItemsProcessed(state.iterations() * 32);
-}
-BENCHMARK(BM_GreedyDecode)->Unit(benchmark::kMillisecond)->UseRealTime();
 
 }  // namespace
 }  // namespace sluice::engine

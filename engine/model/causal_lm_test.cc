@@ -130,6 +130,95 @@ TEST_P(CausalLmTest, ForwardAloneGivesTheSameLossAndLogProbs) {
   }
 }
 
+TEST_P(CausalLmTest, ScoresAreLogProbsAndEntropiesOfTheLogits) {
+  ASSERT_OK_AND_ASSIGN(const auto model,
+                       CausalLm::Create(parameters_.get(), {.token_slots = 64, .token_losses = true}));
+  constexpr float kTemperature = 0.7f;
+  ASSERT_OK_AND_ASSIGN(const TokenScores scores,
+                       model->Score(golden_->batch, {.temperature = kTemperature, .entropy = true}));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> logits, model->Logits(golden_->batch));
+  const int64_t vocab = golden_->config.vocab_size;
+  for (int64_t slot = 0; slot < golden_->batch.token_slots(); ++slot) {
+    const auto at = static_cast<size_t>(slot);
+    const int32_t label = golden_->batch.labels[at];
+    if (label == kIgnoreLabel) {
+      EXPECT_EQ(scores.log_prob[at], 0.0f);
+      EXPECT_EQ(scores.entropy[at], 0.0f);
+      continue;
+    }
+    const float* row = logits.data() + slot * vocab;
+    double sum = 0, weighted = 0;
+    for (int64_t v = 0; v < vocab; ++v) sum += std::exp(row[v] / static_cast<double>(kTemperature));
+    for (int64_t v = 0; v < vocab; ++v) {
+      const double log_prob = row[v] / static_cast<double>(kTemperature) - std::log(sum);
+      weighted -= std::exp(log_prob) * log_prob;
+    }
+    EXPECT_NEAR(scores.log_prob[at], row[label] / kTemperature - std::log(sum), 1e-5);
+    EXPECT_NEAR(scores.entropy[at], weighted, 1e-5);
+  }
+  ASSERT_OK_AND_ASSIGN(const auto plain, CausalLm::Create(parameters_.get(), {.token_slots = 64}));
+  EXPECT_THAT(plain->Score(golden_->batch, {}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("token_losses")));
+}
+
+TEST_P(CausalLmTest, ALossOfLogProbsAloneGivesTheGradientsOfCrossEntropy) {
+  const Result want = Run(*parameters_, {golden_->batch});
+  ASSERT_OK_AND_ASSIGN(const auto model,
+                       CausalLm::Create(parameters_.get(), {.token_slots = 64, .token_losses = true}));
+  ASSERT_OK(kernels::Fill(parameters_->gradients(), 7.0f, EngineStream(parameters_->device())));
+  const auto loss = [](const TokenScores& scores) -> absl::StatusOr<TokenGradients> {
+    return TokenGradients{std::vector<float>(scores.log_prob.size(), -0.125f), {}};
+  };
+  ASSERT_OK(model->ForwardBackward(golden_->batch, {}, loss, GradientMode::kOverwrite));
+  ClearGaps(*parameters_);
+  EXPECT_EQ(testing::Difference(Gradients(*parameters_), want.gradients, 1e-5, 1e-6), "");
+  const auto short_loss = [](const TokenScores&) -> absl::StatusOr<TokenGradients> {
+    return TokenGradients{{1.0f}, {}};
+  };
+  EXPECT_THAT(model->ForwardBackward(golden_->batch, {}, short_loss, GradientMode::kOverwrite),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("gradients of 1")));
+}
+
+TEST_P(CausalLmTest, GradientsOfLogProbsAndEntropiesAreTheSlopeOfTheLoss) {
+  ASSERT_OK_AND_ASSIGN(const auto model,
+                       CausalLm::Create(parameters_.get(), {.token_slots = 64, .token_losses = true}));
+  const TokenScoring scoring = {.temperature = 1.3f, .entropy = true};
+  const auto weight = [](size_t slot) { return 0.3 + 0.1 * static_cast<double>(slot % 7); };
+  const auto value = [&](const TokenScores& scores) {
+    double sum = 0;
+    for (size_t t = 0; t < scores.log_prob.size(); ++t)
+      sum += weight(t) * (scores.log_prob[t] - 0.5 * scores.entropy[t]);
+    return sum;
+  };
+  const auto loss = [&](const TokenScores& scores) -> absl::StatusOr<TokenGradients> {
+    TokenGradients gradients;
+    for (size_t t = 0; t < scores.log_prob.size(); ++t) {
+      gradients.d_log_prob.push_back(static_cast<float>(weight(t)));
+      gradients.d_entropy.push_back(static_cast<float>(-0.5 * weight(t)));
+    }
+    return gradients;
+  };
+  ASSERT_OK(model->ForwardBackward(golden_->batch, scoring, loss, GradientMode::kOverwrite));
+  ClearGaps(*parameters_);
+  const std::vector<float> gradients = Gradients(*parameters_);
+  // Along the gradient the loss rises by its squared length.
+  double squared = 0;
+  for (const float g : gradients) squared += static_cast<double>(g) * g;
+  const double step = 1e-3 / std::sqrt(squared);
+  auto* values = static_cast<float*>(parameters_->values().data);
+  const std::vector<float> before(values, values + gradients.size());
+  double at[2];
+  for (int side = 0; side < 2; ++side) {
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      values[i] = before[i] + static_cast<float>((side == 0 ? -step : step) * gradients[i]);
+    }
+    ASSERT_OK_AND_ASSIGN(const TokenScores scores, model->Score(golden_->batch, scoring));
+    at[side] = value(scores);
+  }
+  std::copy(before.begin(), before.end(), values);
+  EXPECT_NEAR((at[1] - at[0]) / (2 * step), squared, 0.01 * squared);
+}
+
 TEST_P(CausalLmTest, BFloat16FollowsFloat32) {
   const Result want = Run(*parameters_, {golden_->batch});
   const std::unique_ptr<Parameters> narrow = Load(kernels::DType::kBFloat16);

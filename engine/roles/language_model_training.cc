@@ -1,7 +1,4 @@
-// LanguageModelRole: steps, validation and generation.
-
-#include <c10/cuda/CUDACachingAllocator.h>
-#include <sys/resource.h>
+// LanguageModelRole: steps and validation.
 
 #include <algorithm>
 #include <cmath>
@@ -9,21 +6,25 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/failpoint.h"
-#include "common/grpc_status.h"
-#include "common/logging.h"
 #include "common/status_macros.h"
 #include "engine/device/engine_stream.h"
 #include "engine/device/phase_timer.h"
 #include "engine/model/flops.h"
-#include "engine/model/inference_session.h"
 #include "engine/roles/language_model_role.h"
 
 namespace sluice::engine {
 namespace {
+
+std::vector<int64_t> RowsOf(const StepBatches& batches) {
+  std::vector<int64_t> rows;
+  for (const MicroBatch& batch : batches.micro_batches) {
+    rows.insert(rows.end(), batch.sample_ids.begin(), batch.sample_ids.end());
+  }
+  return rows;
+}
 
 double SumOfSquaredLengths(const StepBatches& batches) {
   double sum = 0;
@@ -34,18 +35,6 @@ double SumOfSquaredLengths(const StepBatches& batches) {
     }
   }
   return sum;
-}
-
-int64_t PeakHostBytes() {
-  rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_maxrss * 1024;  // Linux counts in KiB
-}
-
-int64_t PeakDeviceBytes(kernels::Device device) {
-  if (!device.is_cuda()) return 0;
-  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index);
-  return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
 }
 
 }  // namespace
@@ -74,37 +63,6 @@ absl::StatusOr<LanguageModelRole::IssuedStep> LanguageModelRole::IssueStep(int64
   ASSIGN_OR_RETURN(issued.totals, RunStep(step, Pass::kTrain));
   issued.phases->End("forward_backward");
   return issued;
-}
-
-absl::Status LanguageModelRole::ApplyGradients(kernels::ConstTensorView loss) {
-  RETURN_IF_ERROR(communicator_->AllReduceSum(parameters_->gradients()));
-  return optimizer_->Step(schedule_->LearningRate(schedule_steps_ + 1), schedule_->WeightDecay(schedule_steps_ + 1),
-                          loss);
-}
-
-absl::Status LanguageModelRole::NoteSkippedStep(const StepTotals& totals) {
-  ++counters_.skipped_updates;
-  ++counters_.skipped_in_a_row;
-  std::vector<int64_t> rows;
-  for (const MicroBatch& batch : totals.batches.micro_batches) {
-    rows.insert(rows.end(), batch.sample_ids.begin(), batch.sample_ids.end());
-  }
-  LoggerFor("engine").Warning(
-      absl::StrCat("step ", steps_done_ + 1,
-                   " was skipped: loss or gradient is not finite; rows of this rank: ", absl::StrJoin(rows, ",")));
-  if (counters_.skipped_in_a_row < spec_.trainer().max_nonfinite_steps()) return absl::OkStatus();
-  v1::Failure failure;
-  failure.set_reason(v1::FAILURE_REASON_NONFINITE);
-  failure.set_rank(options_.rank);
-  failure.set_message(absl::StrCat("loss or gradients were not finite for ", counters_.skipped_in_a_row,
-                                   " steps in a row, the last one step ", steps_done_ + 1,
-                                   "; lower optim.lr, lengthen the warm-up, or look at the rows named in the log"));
-  return WithFailure(absl::FailedPreconditionError(failure.message()), failure);
-}
-
-void LanguageModelRole::FillMemory(v1::StepMetrics* metrics) {
-  metrics->set_peak_host_bytes(PeakHostBytes());
-  metrics->set_peak_device_bytes(PeakDeviceBytes(device_));
 }
 
 absl::StatusOr<v1::StepMetrics> LanguageModelRole::TrainBatch(const v1::TrainBatchOp& op) {
@@ -144,7 +102,7 @@ absl::StatusOr<v1::StepMetrics> LanguageModelRole::TrainBatch(const v1::TrainBat
   metrics.set_lr(schedule_->LearningRate(schedule_steps_ + 1));
   metrics.set_weight_decay(schedule_->WeightDecay(schedule_steps_ + 1));
   if (applied.skipped) {
-    RETURN_IF_ERROR(NoteSkippedStep(totals));
+    RETURN_IF_ERROR(NoteSkippedStep(RowsOf(totals.batches)));
   } else {
     counters_.skipped_in_a_row = 0;
     ++counters_.optimizer_updates;
@@ -210,72 +168,6 @@ absl::StatusOr<v1::ForwardBackwardResult> LanguageModelRole::ForwardBackward(con
   v1::ForwardBackwardResult result;
   result.set_loss(loss_sum / static_cast<double>(std::max<int64_t>(1, totals.batches.scored_tokens)));
   result.set_scored_tokens(totals.batches.scored_tokens);
-  return result;
-}
-
-absl::StatusOr<v1::OptimizerZeroGradResult> LanguageModelRole::OptimizerZeroGrad(const v1::OptimizerZeroGradOp&) {
-  RETURN_IF_ERROR(RequireTrainable());
-  ahead_.reset();
-  RETURN_IF_ERROR(parameters_->ZeroGradients());
-  return v1::OptimizerZeroGradResult();
-}
-
-absl::StatusOr<v1::OptimizerStepResult> LanguageModelRole::OptimizerStep(const v1::OptimizerStepOp&) {
-  RETURN_IF_ERROR(RequireTrainable());
-  RETURN_IF_ERROR(ApplyGradients(/*loss=*/{}));
-  ASSIGN_OR_RETURN(const OptimizerStepResult applied, optimizer_->Read());
-  counters_.optimizer_updates += !applied.skipped;
-  counters_.skipped_updates += applied.skipped;
-  v1::OptimizerStepResult result;
-  result.set_grad_norm(applied.grad_norm);
-  result.set_skipped_nonfinite(applied.skipped);
-  return result;
-}
-
-absl::StatusOr<v1::LrSchedulerStepResult> LanguageModelRole::LrSchedulerStep(const v1::LrSchedulerStepOp&) {
-  RETURN_IF_ERROR(RequireTrainable());
-  ++schedule_steps_;
-  v1::LrSchedulerStepResult result;
-  result.set_lr(schedule_->LearningRate(schedule_steps_ + 1));
-  return result;
-}
-
-absl::StatusOr<v1::GenerateResult> LanguageModelRole::Generate(const v1::GenerateOp& op) {
-  RETURN_IF_ERROR(RequireModel());
-  if (op.max_new_tokens() < 1) return absl::InvalidArgumentError("max_new_tokens must be at least 1");
-  if (op.apply_chat_template() && encoder_->chat_template() == nullptr) {
-    return absl::InvalidArgumentError("the model folder has no chat template; give the prompt as plain text (--raw)");
-  }
-  std::vector<std::vector<int32_t>> prompts;
-  size_t longest = 0;
-  for (const std::string& prompt : op.prompts()) {
-    std::string text = prompt;
-    if (op.apply_chat_template()) {
-      const jinja::Value messages = jinja::Value::List(
-          {jinja::Value::DictOf({{"role", jinja::Value::String("user")}, {"content", jinja::Value::String(prompt)}})});
-      RenderOptions render;
-      render.add_generation_prompt = true;
-      render.special_tokens = encoder_->special_tokens();
-      ASSIGN_OR_RETURN(const RenderedChat chat, encoder_->chat_template()->Render(messages, render));
-      text = chat.text;
-    }
-    // A template writes the special tokens itself; plain text gets what the tokenizer puts before a text.
-    prompts.push_back(encoder_->tokenizer().Encode(text, {.add_special_tokens = !op.apply_chat_template()}));
-    if (prompts.back().empty()) return absl::InvalidArgumentError("a prompt is empty");
-    longest = std::max(longest, prompts.back().size());
-  }
-  InferenceOptions options;
-  options.max_tokens = static_cast<int64_t>(longest) + op.max_new_tokens();
-  ASSIGN_OR_RETURN(const auto session, InferenceSession::Create(parameters_.get(), options));
-  v1::GenerateResult result;
-  for (const std::vector<int32_t>& prompt : prompts) {
-    ASSIGN_OR_RETURN(const GeneratedTokens generated,
-                     GenerateGreedy(*session, prompt, op.max_new_tokens(), parameters_->config().eos_token_ids));
-    v1::Completion* completion = result.add_completions();
-    completion->mutable_token_ids()->Add(generated.token_ids.begin(), generated.token_ids.end());
-    completion->set_text(encoder_->tokenizer().Decode(generated.token_ids, {.skip_special_tokens = true}));
-    completion->set_finish_reason(generated.stopped ? "stop" : "length");
-  }
   return result;
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -19,6 +20,13 @@ using Json = nlohmann::ordered_json;
 
 // JSON has no NaN and no infinity.
 Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+// The entries of a map of the wire, which has no order, by name.
+void AddSorted(const google::protobuf::Map<std::string, double>& numbers, const char* prefix, Json* line) {
+  for (const auto& [name, value] : std::map<std::string, double>(numbers.begin(), numbers.end())) {
+    (*line)[absl::StrCat(prefix, name)] = Number(value);
+  }
+}
 
 absl::Status FileError(const std::string& path, int error) {
   const std::string message = absl::StrCat(path, ": ", strerror(error));
@@ -92,19 +100,19 @@ absl::Status MetricsLog::Write(const v1::StepMetrics& step) {
                {"perf/model_flops", step.model_flops()},
                {"perf/peak_host_bytes", step.peak_host_bytes()},
                {"perf/peak_device_bytes", step.peak_device_bytes()}};
-  for (const char* phase : {"data", "forward_backward", "communication", "optimizer"}) {
-    const auto found = step.phase_seconds().find(phase);
-    if (found != step.phase_seconds().end()) line[absl::StrCat("timing_s/", phase)] = found->second;
-  }
+  AddSorted(step.phase_seconds(), "timing_s/", &line);
+  AddSorted(step.metrics(), "", &line);
   return WriteLine(line.dump());
 }
 
 absl::Status MetricsLog::Write(const v1::ValidationMetrics& validation) {
-  const Json line = {{"step", validation.step()},
-                     {"val/loss", Number(validation.loss())},
-                     {"val/scored_tokens", validation.scored_tokens()},
-                     {"val/samples", validation.samples()},
-                     {"perf/seconds", validation.seconds()}};
+  Json line = {{"step", validation.step()},
+               {"val/loss", Number(validation.loss())},
+               {"val/scored_tokens", validation.scored_tokens()},
+               {"val/samples", validation.samples()},
+               {"perf/seconds", validation.seconds()}};
+  if (!validation.metrics().empty()) line.erase("val/loss");  // answers are scored, not predicted
+  AddSorted(validation.metrics(), "", &line);
   return WriteLine(line.dump());
 }
 

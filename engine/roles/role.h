@@ -18,6 +18,7 @@ class Role {
   virtual absl::StatusOr<v1::InitializeResult> Initialize(const v1::InitializeOp& op) = 0;
   virtual absl::StatusOr<v1::StepMetrics> TrainBatch(const v1::TrainBatchOp& op) = 0;
   virtual absl::StatusOr<v1::ValidationMetrics> InferBatch(const v1::InferBatchOp& op) = 0;
+  virtual absl::StatusOr<v1::DataflowResult> RunDataflowStage(const v1::DataflowOp& op) = 0;
   virtual absl::StatusOr<v1::ForwardBackwardResult> ForwardBackward(const v1::ForwardBackwardOp& op) = 0;
   virtual absl::StatusOr<v1::OptimizerZeroGradResult> OptimizerZeroGrad(const v1::OptimizerZeroGradOp& op) = 0;
   virtual absl::StatusOr<v1::OptimizerStepResult> OptimizerStep(const v1::OptimizerStepOp& op) = 0;

@@ -64,6 +64,10 @@ absl::StatusOr<v1::StageResponse> Dispatch(Role& role, const v1::StageRequest& r
       ASSIGN_OR_RETURN(*response.mutable_to(), role.To(request.to()));
       break;
     }
+    case v1::StageRequest::kDataflow: {
+      ASSIGN_OR_RETURN(*response.mutable_dataflow(), role.RunDataflowStage(request.dataflow()));
+      break;
+    }
     case v1::StageRequest::OP_NOT_SET:
       return absl::InvalidArgumentError("the stage request names no operation");
   }
@@ -89,8 +93,10 @@ absl::StatusOr<v1::StageResponse> DispatchWithoutExceptions(Role& role, const v1
 
 }  // namespace
 
-absl::StatusOr<v1::StageResponse> DispatchStage(Role& role, const v1::StageRequest& request, int rank) {
-  absl::StatusOr<v1::StageResponse> response = DispatchWithoutExceptions(role, request);
+absl::StatusOr<v1::StageResponse> DispatchStage(Role* role, const v1::StageRequest& request, int rank) {
+  absl::StatusOr<v1::StageResponse> response = role == nullptr
+                                                   ? absl::FailedPreconditionError("the engine is not initialised")
+                                                   : DispatchWithoutExceptions(*role, request);
   RETURN_IF_ERROR(WithFailureOf(response.status(), request.op_case(), rank));
   return response;
 }

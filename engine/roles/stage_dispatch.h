@@ -8,7 +8,8 @@
 
 namespace sluice::engine {
 
-// Runs the request's operation. InvalidArgument: the request names none. Every error carries a Failure (failure.h).
-absl::StatusOr<v1::StageResponse> DispatchStage(Role& role, const v1::StageRequest& request, int rank);
+// Runs the request's operation. InvalidArgument: the request names none. FailedPrecondition: `role` is null, nothing
+// was initialised. Every error carries a Failure (failure.h).
+absl::StatusOr<v1::StageResponse> DispatchStage(Role* role, const v1::StageRequest& request, int rank);
 
 }  // namespace sluice::engine

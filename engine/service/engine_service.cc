@@ -2,6 +2,8 @@
 
 #include <grpcpp/support/server_callback.h>
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "common/grpc_status.h"
 #include "common/logging.h"
@@ -9,8 +11,15 @@
 
 namespace sluice::engine {
 
-EngineServiceImpl::EngineServiceImpl(Role* role, int rank, int rendezvous_port)
-    : role_(role), rank_(rank), rendezvous_port_(rendezvous_port), stage_thread_(1) {}
+EngineServiceImpl::EngineServiceImpl(std::function<std::unique_ptr<Role>(const v1::JobSpec&)> make_role, int rank,
+                                     int rendezvous_port)
+    : make_role_(std::move(make_role)), rank_(rank), rendezvous_port_(rendezvous_port), stage_thread_(1) {}
+
+std::shared_ptr<Role> EngineServiceImpl::RoleFor(const v1::StageRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  if (role_ == nullptr && request.has_initialize()) role_ = make_role_(request.initialize().spec());
+  return role_;
+}
 
 grpc::ServerUnaryReactor* EngineServiceImpl::RunStage(grpc::CallbackServerContext* context,
                                                       const v1::StageRequest* request, v1::StageResponse* response) {
@@ -25,7 +34,7 @@ grpc::ServerUnaryReactor* EngineServiceImpl::RunStage(grpc::CallbackServerContex
   }
   stage_thread_.Submit([=, this] {
     stage_sequence_ = request->sequence();
-    absl::StatusOr<v1::StageResponse> result = DispatchStage(*role_, *request, rank_);
+    absl::StatusOr<v1::StageResponse> result = DispatchStage(RoleFor(*request).get(), *request, rank_);
     if (result.ok()) {
       *response = *std::move(result);
     } else {
@@ -40,7 +49,12 @@ grpc::ServerUnaryReactor* EngineServiceImpl::RunStage(grpc::CallbackServerContex
 
 grpc::ServerUnaryReactor* EngineServiceImpl::GetStatus(grpc::CallbackServerContext* context,
                                                        const v1::GetStatusRequest*, v1::EngineState* response) {
-  const CollectiveState collective = role_->collective_state();
+  std::shared_ptr<Role> role;
+  {
+    absl::MutexLock lock(&mutex_);
+    role = role_;
+  }
+  const CollectiveState collective = role == nullptr ? CollectiveState() : role->collective_state();
   response->set_rank(rank_);
   response->set_stage_sequence(stage_sequence_);
   {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 
 #include "absl/base/thread_annotations.h"
@@ -16,8 +17,8 @@ namespace sluice::engine {
 
 class EngineServiceImpl final : public v1::EngineService::CallbackService {
  public:
-  // `rendezvous_port`: see EngineState. REQUIRES: role outlives the service.
-  EngineServiceImpl(Role* role, int rank, int rendezvous_port);
+  // `make_role` is called at the first initialize. `rendezvous_port`: see EngineState.
+  EngineServiceImpl(std::function<std::unique_ptr<Role>(const v1::JobSpec&)> make_role, int rank, int rendezvous_port);
 
   grpc::ServerUnaryReactor* RunStage(grpc::CallbackServerContext* context, const v1::StageRequest* request,
                                      v1::StageResponse* response) override;
@@ -34,11 +35,15 @@ class EngineServiceImpl final : public v1::EngineService::CallbackService {
  private:
   bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return shutting_down_ && waiting_stages_ == 0; }
 
-  Role* const role_;
+  // The role, made where `request` initialises it; null before.
+  std::shared_ptr<Role> RoleFor(const v1::StageRequest& request);
+
+  const std::function<std::unique_ptr<Role>(const v1::JobSpec&)> make_role_;
   const int rank_;
   const int rendezvous_port_;
   std::atomic<int64_t> stage_sequence_ = 0;
   absl::Mutex mutex_;
+  std::shared_ptr<Role> role_ ABSL_GUARDED_BY(mutex_);
   bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;
   int waiting_stages_ ABSL_GUARDED_BY(mutex_) = 0;  // running or waiting to
   ThreadPool stage_thread_;

@@ -70,8 +70,9 @@ TEST(FieldCaseTest, DecodesByteRuns) {
   for (const json& row : ReadLines(GoldenPath("T04_decode.jsonl"))) {
     SCOPED_TRACE(row.dump());
     const Ids ids = row.at("ids").get<Ids>();
-    EXPECT_EQ(tokenizer->Decode(ids), row.at("decoded"));
-    for (size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(tokenizer->IdToToken(ids[i]), row.at("tokens")[i]);
+    EXPECT_EQ(tokenizer->Decode(ids), row.at("decoded").get<std::string>());
+    for (size_t i = 0; i < ids.size(); ++i)
+      EXPECT_EQ(tokenizer->IdToToken(ids[i]), row.at("tokens")[i].get<std::string>());
   }
 }
 
@@ -98,12 +99,13 @@ TEST(IncrementalDecoderTest, FieldCases) {
     const DecodeOptions options{.skip_special_tokens = row.at("skip_special_tokens")};
     const Ids ids = row.at("ids").get<Ids>();
     const Ids prompt = row.value("prompt_ids", Ids{});
-    ExpectStream(*tokenizer, prompt, ids, options, row.contains("shown") ? row["shown"] : row.at("full_decode"));
+    ExpectStream(*tokenizer, prompt, ids, options,
+                 row.at(row.contains("shown") ? "shown" : "full_decode").get<std::string>());
     Ids all = prompt;
     all.insert(all.end(), ids.begin(), ids.end());
-    EXPECT_EQ(tokenizer->Decode(all, options), row.at("full_decode"));
+    EXPECT_EQ(tokenizer->Decode(all, options), row.at("full_decode").get<std::string>());
     if (row.contains("prompt_decode")) {
-      EXPECT_EQ(tokenizer->Decode(prompt, options), row["prompt_decode"]);
+      EXPECT_EQ(tokenizer->Decode(prompt, options), row["prompt_decode"].get<std::string>());
     }
   }
 }

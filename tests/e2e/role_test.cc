@@ -32,7 +32,7 @@ class RoleTest : public ::testing::Test {
     v1::InitializeOp op;
     *op.mutable_spec() = *spec;
     op.set_world_size(1);
-    auto role = std::make_unique<engine::LanguageModelRole>(engine::LanguageModelRoleOptions());
+    auto role = std::make_unique<engine::LanguageModelRole>(engine::RoleOptions());
     EXPECT_OK(role->Initialize(op));
     return role;
   }
@@ -164,7 +164,7 @@ TEST_F(RoleTest, OperationsOutOfOrderAreRefused) {
   EXPECT_THAT(role->TrainBatch(skip),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("step 3 is asked for, but 0 steps are done")));
   EXPECT_THAT(role->Initialize({}), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("initialised already")));
-  const auto nothing = engine::DispatchStage(*role, v1::StageRequest(), 0);
+  const auto nothing = engine::DispatchStage(role.get(), v1::StageRequest(), 0);
   EXPECT_THAT(nothing, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("names no operation")));
   ASSERT_TRUE(FailureOf(nothing.status()).has_value());
   EXPECT_EQ(FailureOf(nothing.status())->reason(), v1::FAILURE_REASON_INVALID);

@@ -1,7 +1,6 @@
 #include "tools/cli/engine_child.h"
 
 #include <filesystem>
-#include <future>
 #include <thread>
 
 #include "absl/time/clock.h"
@@ -33,16 +32,7 @@ EngineChild::~EngineChild() {
 absl::StatusOr<v1::StageResponse> EngineChild::Run(const v1::StageRequest& request) {
   v1::StageRequest numbered = request;
   numbered.set_sequence(++sequence_);
-  std::promise<absl::StatusOr<v1::StageResponse>> promise;
-  engine_->RunStage(numbered, absl::Now() + absl::Hours(24),
-                    [&promise](absl::Status status, v1::StageResponse response) {
-                      if (status.ok()) {
-                        promise.set_value(std::move(response));
-                      } else {
-                        promise.set_value(std::move(status));
-                      }
-                    });
-  absl::StatusOr<v1::StageResponse> response = promise.get_future().get();
+  absl::StatusOr<v1::StageResponse> response = engine_->RunStage(numbered, absl::Now() + absl::Hours(24));
   if (response.ok()) return response;
   if (const auto failure =
           engine_->UnaskedExit(absl::IsUnavailable(response.status()) ? absl::Seconds(5) : absl::ZeroDuration())) {

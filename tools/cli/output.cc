@@ -106,6 +106,10 @@ std::string FormatJob(const v1::Job& job, absl::Time now) {
     rows.push_back({"first validation loss", absl::StrFormat("%.4f", progress.first_val_loss())});
   if (progress.has_last_val_loss())
     rows.push_back({"last validation loss", absl::StrFormat("%.4f", progress.last_val_loss())});
+  if (progress.has_first_val_score())
+    rows.push_back({"first validation score", absl::StrFormat("%.4f", progress.first_val_score())});
+  if (progress.has_last_val_score())
+    rows.push_back({"last validation score", absl::StrFormat("%.4f", progress.last_val_score())});
   if (progress.has_eta_seconds() && job.end_time().seconds() == 0) {
     rows.push_back({"time left", ShortDuration(absl::Seconds(progress.eta_seconds()))});
   }

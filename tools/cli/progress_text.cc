@@ -25,6 +25,9 @@ std::vector<Field> StepFields(const v1::StepMetrics& step) {
   std::vector<Field> fields = {{absl::StrFormat("loss %.4f", step.loss()), 6},
                                {absl::StrFormat("grad_norm %.3g", step.grad_norm()), 3},
                                {absl::StrFormat("lr %.3g", step.lr()), 2}};
+  if (const auto score = step.metrics().find("critic/score/mean"); score != step.metrics().end()) {
+    fields.insert(fields.begin(), {absl::StrFormat("score %.4f", score->second), 8});
+  }
   if (step.seconds() > 0) {
     fields.push_back({absl::StrFormat("tokens/s %.0f", static_cast<double>(step.tokens()) / step.seconds()), 4});
     fields.push_back({absl::StrFormat("TFLOP/s %.3g", step.model_flops() / step.seconds() / 1e12), 1});
@@ -63,6 +66,12 @@ std::string EventLine(const v1::WatchJobResponse& update) {
       return absl::StrCat("step ", event.step().step(), "/", update.job().progress().total_steps(), Join(fields));
     }
     case v1::JobEvent::kValidation:
+      if (const auto score = event.validation().metrics().find("val/score/mean");
+          score != event.validation().metrics().end()) {
+        return absl::StrFormat("validation after step %d  score %.4f  (%d answers, %s)", event.validation().step(),
+                               score->second, event.validation().samples(),
+                               ShortDuration(absl::Seconds(event.validation().seconds())));
+      }
       return absl::StrFormat("validation after step %d  loss %.4f  (%d rows, %d scored tokens, %s)",
                              event.validation().step(), event.validation().loss(), event.validation().samples(),
                              event.validation().scored_tokens(),
@@ -114,12 +123,17 @@ std::string Summary(const v1::Job& job) {
     absl::StrAppend(&text, ": ", job.status_message());
   const v1::Progress& progress = job.progress();
   absl::StrAppend(&text, " after ", progress.step(), " steps");
-  if (progress.has_first_val_loss() && progress.has_last_val_loss() && job.state() == v1::JOB_STATE_SUCCEEDED) {
-    absl::StrAppendFormat(&text, "\nvalidation loss %.4f before, %.4f after", progress.first_val_loss(),
-                          progress.last_val_loss());
-  } else if (progress.has_last_val_loss()) {
-    absl::StrAppendFormat(&text, "\nvalidation loss %.4f", progress.last_val_loss());
-  }
+  const auto append_validation = [&](const char* what, bool has_first, double first, bool has_last, double last) {
+    if (has_first && has_last && job.state() == v1::JOB_STATE_SUCCEEDED) {
+      absl::StrAppendFormat(&text, "\nvalidation %s %.4f before, %.4f after", what, first, last);
+    } else if (has_last) {
+      absl::StrAppendFormat(&text, "\nvalidation %s %.4f", what, last);
+    }
+  };
+  append_validation("loss", progress.has_first_val_loss(), progress.first_val_loss(), progress.has_last_val_loss(),
+                    progress.last_val_loss());
+  append_validation("score", progress.has_first_val_score(), progress.first_val_score(), progress.has_last_val_score(),
+                    progress.last_val_score());
   if (!job.output_path().empty()) absl::StrAppend(&text, "\nmodel: ", job.output_path());
   return text;
 }

@@ -87,5 +87,21 @@ TEST(SummaryTest, TheLossesStandThereOnlyForAJobThatSucceeded) {
   EXPECT_THAT(Summary(job), Not(HasSubstr("validation")));
 }
 
+TEST(SummaryTest, ScoresOfReinforcementLearning) {
+  v1::Job job;
+  job.set_job_id("job-1");
+  job.set_state(v1::JOB_STATE_SUCCEEDED);
+  job.mutable_progress()->set_step(5);
+  job.mutable_progress()->set_first_val_score(0.25);
+  job.mutable_progress()->set_last_val_score(0.75);
+  EXPECT_EQ(Summary(job), "job-1 SUCCEEDED after 5 steps\nvalidation score 0.2500 before, 0.7500 after");
+  v1::WatchJobResponse update;
+  v1::ValidationMetrics* validation = update.mutable_event()->mutable_validation();
+  validation->set_step(5);
+  validation->set_samples(64);
+  (*validation->mutable_metrics())["val/score/mean"] = 0.75;
+  EXPECT_THAT(EventLine(update), StartsWith("validation after step 5  score 0.7500  (64 answers"));
+}
+
 }  // namespace
 }  // namespace sluice::cli

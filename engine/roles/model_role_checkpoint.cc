@@ -1,4 +1,4 @@
-// LanguageModelRole: checkpoints, resume and export.
+// ModelRole: checkpoints, resume and export.
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -18,7 +18,7 @@
 #include "engine/checkpoint/manifest.h"
 #include "engine/checkpoint/model_folder_writer.h"
 #include "engine/roles/job_options.h"
-#include "engine/roles/language_model_role.h"
+#include "engine/roles/model_role.h"
 
 namespace sluice::engine {
 namespace {
@@ -45,7 +45,7 @@ int64_t BytesOf(const std::vector<FileEntry>& entries) {
 
 }  // namespace
 
-absl::StatusOr<CheckpointStore> LanguageModelRole::OpenStore() const {
+absl::StatusOr<CheckpointStore> ModelRole::OpenStore() const {
   CheckpointStoreOptions options;
   options.folder = spec_.trainer().default_local_dir();
   options.max_ckpt_to_keep = spec_.trainer().max_ckpt_to_keep();
@@ -53,26 +53,28 @@ absl::StatusOr<CheckpointStore> LanguageModelRole::OpenStore() const {
   return CheckpointStore::Create(PosixFileSystem(), options);
 }
 
-TrainingState LanguageModelRole::CurrentState() const {
+TrainingState ModelRole::CurrentState() const {
   TrainingState state;
   state.step = steps_done_;
-  state.data.epoch = steps_done_ / train_->steps_per_epoch();
+  const TrainingData data = training_data();
+  state.data.epoch = steps_done_ / data.steps_per_epoch;
   state.data.samples_into_epoch =
-      std::min(train_->rows(), steps_done_ % train_->steps_per_epoch() * spec_.data().train_batch_size());
+      std::min(data.rows, steps_done_ % data.steps_per_epoch * spec_.data().train_batch_size());
   state.data.permutation_seed = static_cast<uint64_t>(spec_.trainer().seed());
-  state.data.data_fingerprint = SplitPath(train_->cache().folder()).name;
+  state.data.data_fingerprint = data.fingerprint;
   state.schedule.next_update = schedule_steps_;
   if (schedule_steps_ > 0) {
     state.schedule.learning_rate = schedule_->LearningRate(schedule_steps_);
     state.schedule.weight_decay = schedule_->WeightDecay(schedule_steps_);
   }
-  // Nothing is drawn after the initial weights: order and batches are pure functions of (seed, step).
+  // Nothing is drawn from a running generator: order, batches and samples are pure functions of (seed, step).
   state.random.seed = static_cast<uint64_t>(spec_.trainer().seed());
   state.counters = counters_;
+  state.extra = ExtraState();
   return state;
 }
 
-absl::Status LanguageModelRole::WriteCheckpointFiles(PendingCheckpoint* pending) {
+absl::Status ModelRole::WriteCheckpointFiles(PendingCheckpoint* pending) {
   // Data-parallel ranks hold the same state: one of them writes it.
   if (options_.rank != 0) return absl::OkStatus();
   const auto& contents = spec_.checkpoint().save_contents();
@@ -93,7 +95,7 @@ absl::Status LanguageModelRole::WriteCheckpointFiles(PendingCheckpoint* pending)
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::CheckpointResult> LanguageModelRole::SaveCheckpoint(const v1::SaveCheckpointOp& op) {
+absl::StatusOr<v1::CheckpointResult> ModelRole::SaveCheckpoint(const v1::SaveCheckpointOp& op) {
   RETURN_IF_ERROR(RequireTrainer());
   if (op.step() != steps_done_) {
     return absl::FailedPreconditionError(
@@ -141,8 +143,8 @@ absl::StatusOr<v1::CheckpointResult> LanguageModelRole::SaveCheckpoint(const v1:
   return result;
 }
 
-absl::Status LanguageModelRole::Restore(const std::string& path) {
-  ahead_.reset();  // of other weights
+absl::Status ModelRole::Restore(const std::string& path) {
+  ForgetAhead();  // of other weights
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(PosixFileSystem(), path));
   for (const char* name : {kWeightsName, kOptimizerName, kTrainingStateName}) {
     if (!checkpoint.Contains(name)) {
@@ -153,8 +155,8 @@ absl::Status LanguageModelRole::Restore(const std::string& path) {
   }
   ASSIGN_OR_RETURN(const std::string text, checkpoint.ReadFile(kTrainingStateName));
   ASSIGN_OR_RETURN(const TrainingState state, ParseTrainingState(text));
-  const std::string fingerprint = SplitPath(train_->cache().folder()).name;
-  if (state.data.data_fingerprint != fingerprint) {
+  const TrainingData data = training_data();
+  if (state.data.data_fingerprint != data.fingerprint) {
     return absl::InvalidArgumentError(absl::StrCat(
         path,
         " was made with other training data (files, tokenizer, template or length limits changed): its place in the "
@@ -167,9 +169,9 @@ absl::Status LanguageModelRole::Restore(const std::string& path) {
                                                    ": the order of rows would change"));
   }
   // The cursor in rows; steps follow from it, so a changed batch size shows here.
-  const int64_t step_in_epoch = state.step % train_->steps_per_epoch();
-  if (state.data.epoch != state.step / train_->steps_per_epoch() ||
-      state.data.samples_into_epoch != std::min(train_->rows(), step_in_epoch * spec_.data().train_batch_size())) {
+  const int64_t step_in_epoch = state.step % data.steps_per_epoch;
+  if (state.data.epoch != state.step / data.steps_per_epoch ||
+      state.data.samples_into_epoch != std::min(data.rows, step_in_epoch * spec_.data().train_batch_size())) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " was made with another data.train_batch_size: rows would be repeated or left out"));
   }
@@ -183,13 +185,14 @@ absl::Status LanguageModelRole::Restore(const std::string& path) {
     const std::vector<TensorData> tensors = optimizer.Tensors();
     RETURN_IF_ERROR(Annotate(optimizer_->ImportState(tensors, state.counters.optimizer_updates), optimizer.path()));
   }
+  RETURN_IF_ERROR(Annotate(RestoreExtraState(state.extra), path));
   steps_done_ = state.step;
   schedule_steps_ = state.schedule.next_update;
   counters_ = state.counters;
   return absl::OkStatus();
 }
 
-absl::Status LanguageModelRole::Resume(v1::InitializeResult* result) {
+absl::Status ModelRole::Resume(v1::InitializeResult* result) {
   result->set_resume_reason("evaluation only");
   if (spec_.engine().forward_only()) return absl::OkStatus();
 
@@ -232,7 +235,7 @@ absl::Status LanguageModelRole::Resume(v1::InitializeResult* result) {
   return communicator_->Agree(prepared);
 }
 
-absl::StatusOr<v1::CheckpointResult> LanguageModelRole::LoadCheckpoint(const v1::LoadCheckpointOp& op) {
+absl::StatusOr<v1::CheckpointResult> ModelRole::LoadCheckpoint(const v1::LoadCheckpointOp& op) {
   RETURN_IF_ERROR(RequireTrainable());
   const absl::Time start = absl::Now();
   RETURN_IF_ERROR(communicator_->Agree(Restore(op.path())));
@@ -243,7 +246,7 @@ absl::StatusOr<v1::CheckpointResult> LanguageModelRole::LoadCheckpoint(const v1:
   return result;
 }
 
-absl::StatusOr<int64_t> LanguageModelRole::WriteHuggingFaceFolder(const std::string& path) {
+absl::StatusOr<int64_t> ModelRole::WriteHuggingFaceFolder(const std::string& path) {
   const std::string& wanted = spec_.checkpoint().export_dtype();
   const kernels::DType dtype = wanted == "fp32"   ? kernels::DType::kFloat32
                                : wanted == "bf16" ? kernels::DType::kBFloat16
@@ -269,7 +272,7 @@ absl::StatusOr<int64_t> LanguageModelRole::WriteHuggingFaceFolder(const std::str
   return total;
 }
 
-absl::StatusOr<v1::ExportWeightsResult> LanguageModelRole::ExportWeights(const v1::ExportWeightsOp& op) {
+absl::StatusOr<v1::ExportWeightsResult> ModelRole::ExportWeights(const v1::ExportWeightsOp& op) {
   RETURN_IF_ERROR(RequireLoaded());
   absl::StatusOr<int64_t> bytes = 0;
   if (options_.rank == 0) bytes = WriteHuggingFaceFolder(op.path());

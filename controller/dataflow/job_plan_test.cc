@@ -1,4 +1,4 @@
-#include "controller/dataflow/sft_plan.h"
+#include "controller/dataflow/job_plan.h"
 
 #include <gmock/gmock.h>
 
@@ -34,6 +34,12 @@ v1::StageResponse Answer(const v1::StageRequest& request, int64_t resumed, int64
     case v1::StageRequest::kTrainBatch:
       response.mutable_train_batch()->set_step(request.train_batch().step());
       break;
+    case v1::StageRequest::kDataflow:
+      response.mutable_dataflow()->set_step(request.dataflow().step());
+      response.mutable_dataflow()->set_stage(request.dataflow().stage());
+      if (request.dataflow().ends_step())
+        response.mutable_dataflow()->mutable_ended_step()->set_step(request.dataflow().step());
+      break;
     case v1::StageRequest::kInferBatch:
       response.mutable_infer_batch();
       break;
@@ -46,10 +52,10 @@ v1::StageResponse Answer(const v1::StageRequest& request, int64_t resumed, int64
   return response;
 }
 
-// The whole course as text: I, V<step>, T<step>, S<step>, E.
+// The whole course as text: I, V<step>, T<step> or the stages of the data flow, S<step>, E.
 std::string Course(const v1::JobSpec& spec, int64_t resumed, int64_t total, int64_t per_epoch) {
-  const SftPlan plan = *MakeSftPlan(spec);
-  SftProgress progress;
+  const JobPlan plan = *MakeJobPlan(spec);
+  JobProgress progress;
   std::vector<std::string> course;
   while (const auto stage = NextStage(plan, progress)) {
     const v1::StageRequest& request = stage->request;
@@ -57,6 +63,10 @@ std::string Course(const v1::JobSpec& spec, int64_t resumed, int64_t total, int6
     if (request.has_initialize()) course.push_back("I"), state = v1::JOB_STATE_STARTING;
     if (request.has_infer_batch()) course.push_back(absl::StrCat("V", request.infer_batch().step()));
     if (request.has_train_batch()) course.push_back(absl::StrCat("T", request.train_batch().step()));
+    if (request.has_dataflow()) {
+      course.push_back(absl::StrCat(request.dataflow().stage(), request.dataflow().step()));
+      if (request.dataflow().ends_step()) course.back() += "!";
+    }
     if (request.has_save_checkpoint()) {
       course.push_back(absl::StrCat("S", request.save_checkpoint().step()));
       state = v1::JOB_STATE_CHECKPOINTING;
@@ -69,36 +79,36 @@ std::string Course(const v1::JobSpec& spec, int64_t resumed, int64_t total, int6
   return absl::StrJoin(course, " ");
 }
 
-TEST(SftPlanTest, OnlyAtTheEnd) { EXPECT_EQ(Course(Spec("-1", "-1"), 0, 3, 3), "I V0 T1 T2 T3 V3 S3"); }
+TEST(JobPlanTest, OnlyAtTheEnd) { EXPECT_EQ(Course(Spec("-1", "-1"), 0, 3, 3), "I V0 T1 T2 T3 V3 S3"); }
 
-TEST(SftPlanTest, EverySoManyStepsAndAtTheEnd) {  // PLAN-2, PLAN-3
+TEST(JobPlanTest, EverySoManyStepsAndAtTheEnd) {  // PLAN-2, PLAN-3
   EXPECT_EQ(Course(Spec("2", "3"), 0, 7, 7), "I V0 T1 T2 V2 T3 S3 T4 V4 T5 T6 V6 S6 T7 V7 S7");
 }
 
-TEST(SftPlanTest, AfterEachEpoch) {
+TEST(JobPlanTest, AfterEachEpoch) {
   EXPECT_EQ(Course(Spec("after_each_epoch", "after_each_epoch"), 0, 5, 2), "I V0 T1 T2 V2 S2 T3 T4 V4 S4 T5 V5 S5");
 }
 
-TEST(SftPlanTest, WithoutValidationFilesNothingIsValidated) {
+TEST(JobPlanTest, WithoutValidationFilesNothingIsValidated) {
   v1::JobSpec spec = Spec("1", "-1");
   spec.mutable_data()->clear_val_files();
   EXPECT_EQ(Course(spec, 0, 2, 2), "I T1 T2 S2");
 }
 
-TEST(SftPlanTest, WithoutSaveContentsNothingIsSaved) {
+TEST(JobPlanTest, WithoutSaveContentsNothingIsSaved) {
   v1::JobSpec spec = Spec("-1", "1");
   spec.mutable_checkpoint()->clear_save_contents();
   EXPECT_EQ(Course(spec, 0, 2, 2), "I V0 T1 T2 V2");
 }
 
-TEST(SftPlanTest, ExportsAtTheEnd) {
+TEST(JobPlanTest, ExportsAtTheEnd) {
   v1::JobSpec spec = Spec("-1", "-1");
   spec.mutable_trainer()->set_export_hf_model(true);
   spec.mutable_trainer()->set_val_before_train(false);
   EXPECT_EQ(Course(spec, 0, 1, 1), "I T1 V1 S1 E:runs/x/huggingface");
 }
 
-TEST(SftPlanTest, ResumesAfterTheCheckpoint) {
+TEST(JobPlanTest, ResumesAfterTheCheckpoint) {
   v1::JobSpec spec = Spec("2", "2");
   spec.mutable_trainer()->set_export_hf_model(true);
   EXPECT_EQ(Course(spec, 2, 5, 5), "I T3 T4 V4 S4 T5 V5 S5 E:runs/x/huggingface");
@@ -106,17 +116,17 @@ TEST(SftPlanTest, ResumesAfterTheCheckpoint) {
   EXPECT_EQ(Course(spec, 5, 5, 5), "I V5 E:runs/x/huggingface");
 }
 
-TEST(SftPlanTest, ForwardOnlyEvaluates) {  // PLAN-4
+TEST(JobPlanTest, ForwardOnlyEvaluates) {  // PLAN-4
   v1::JobSpec spec = Spec("1", "1");
   spec.mutable_engine()->set_forward_only(true);
   spec.mutable_trainer()->set_export_hf_model(true);
   EXPECT_EQ(Course(spec, 0, 0, 0), "I V0");
   EXPECT_EQ(Course(spec, 3, 9, 3), "I V3");
   spec.mutable_data()->clear_val_files();
-  EXPECT_THAT(MakeSftPlan(spec), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("data.val_files")));
+  EXPECT_THAT(MakeJobPlan(spec), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("data.val_files")));
 }
 
-TEST(SftPlanTest, EveryStepOnceForAnyFrequencies) {  // PLAN-1, PLAN-3
+TEST(JobPlanTest, EveryStepOnceForAnyFrequencies) {  // PLAN-1, PLAN-3
   for (const std::string test_freq : {"-1", "1", "3", "after_each_epoch"}) {
     for (const std::string save_freq : {"-1", "1", "4", "after_each_epoch"}) {
       for (int64_t resumed = 0; resumed <= 6; ++resumed) {
@@ -137,16 +147,50 @@ TEST(SftPlanTest, EveryStepOnceForAnyFrequencies) {  // PLAN-1, PLAN-3
   }
 }
 
-TEST(SftPlanTest, BadFrequenciesNameTheirKey) {
-  EXPECT_THAT(MakeSftPlan(Spec("0", "-1")),
+TEST(JobPlanTest, StagesOfTheDataFlowMakeAStep) {  // PLAN-5
+  v1::JobSpec spec = Spec("1", "-1");
+  spec.set_recipe("grpo");
+  EXPECT_EQ(Course(spec, 0, 2, 2),
+            "I V0 rollout1 score1 old_logprob1 advantage1 update1! V1 "
+            "rollout2 score2 old_logprob2 advantage2 update2! V2 S2");
+  spec.mutable_actor()->set_use_kl_loss(true);
+  EXPECT_EQ(Course(spec, 1, 2, 2), "I rollout2 score2 old_logprob2 ref_logprob2 advantage2 update2! V2 S2");
+}
+
+TEST(JobPlanTest, AnswersOfOtherStagesAreRefused) {
+  v1::JobSpec spec = Spec("-1", "-1");
+  spec.set_recipe("grpo");
+  const JobPlan plan = *MakeJobPlan(spec);
+  JobProgress progress;
+  progress.initialized = true;
+  progress.total_steps = progress.steps_per_epoch = 3;
+  const Stage stage = *NextStage(plan, progress);
+  v1::StageResponse response;
+  response.mutable_dataflow()->set_step(1);
+  response.mutable_dataflow()->set_stage("update");
+  EXPECT_THAT(OnResult(plan, progress, stage, response),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("is for stage update of step 1, not rollout of 1")));
+  response.mutable_dataflow()->set_stage("rollout");
+  ASSERT_OK_AND_ASSIGN(progress, OnResult(plan, progress, stage, response));
+  EXPECT_EQ(progress.stages_done, 1u);
+  EXPECT_EQ(progress.step, 0);
+  progress.stages_done = plan.dataflow.size() - 1;
+  const Stage last = *NextStage(plan, progress);
+  response.mutable_dataflow()->set_stage("update");
+  EXPECT_THAT(OnResult(plan, progress, last, response),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("without its numbers")));
+}
+
+TEST(JobPlanTest, BadFrequenciesNameTheirKey) {
+  EXPECT_THAT(MakeJobPlan(Spec("0", "-1")),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("trainer.test_freq")));
-  EXPECT_THAT(MakeSftPlan(Spec("-1", "often")),
+  EXPECT_THAT(MakeJobPlan(Spec("-1", "often")),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("trainer.save_freq")));
 }
 
-TEST(SftPlanTest, AnAnswerToAnotherQuestionIsAnError) {
-  const SftPlan plan = *MakeSftPlan(Spec("-1", "-1"));
-  SftProgress progress;
+TEST(JobPlanTest, AnAnswerToAnotherQuestionIsAnError) {
+  const JobPlan plan = *MakeJobPlan(Spec("-1", "-1"));
+  JobProgress progress;
   const auto initialize = NextStage(plan, progress);
   v1::StageResponse wrong;
   wrong.mutable_train_batch()->set_step(1);

@@ -1,4 +1,4 @@
-#include "controller/dataflow/sft_plan.h"
+#include "controller/dataflow/job_plan.h"
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
@@ -10,14 +10,14 @@ namespace {
 // The folder of the exported model inside trainer.default_local_dir.
 constexpr char kExportFolder[] = "huggingface";
 
-bool ValidationDue(const SftPlan& plan, const SftProgress& progress) {
+bool ValidationDue(const JobPlan& plan, const JobProgress& progress) {
   if (!plan.validate || progress.last_validation_step == progress.step) return false;
   if (plan.forward_only) return true;
   if (progress.step == 0) return plan.validate_before_train;
   return IsDue(plan.validation_frequency, progress.step, progress.total_steps, progress.steps_per_epoch);
 }
 
-bool CheckpointDue(const SftPlan& plan, const SftProgress& progress) {
+bool CheckpointDue(const JobPlan& plan, const JobProgress& progress) {
   return plan.checkpoint && progress.step > 0 && progress.last_checkpoint_step != progress.step &&
          IsDue(plan.checkpoint_frequency, progress.step, progress.total_steps, progress.steps_per_epoch);
 }
@@ -28,14 +28,30 @@ absl::StatusOr<Frequency> FrequencyOf(const std::string& text, const char* key) 
   return frequency;
 }
 
+// The next stage of the step that is under way, or its first.
+Stage StageOfStep(const JobPlan& plan, const JobProgress& progress) {
+  Stage stage;
+  if (plan.dataflow.empty()) {
+    stage.request.mutable_train_batch()->set_step(progress.step + 1);
+    return stage;
+  }
+  const DataflowStage& next = plan.dataflow[progress.stages_done];
+  v1::DataflowOp* op = stage.request.mutable_dataflow();
+  op->set_step(progress.step + 1);
+  op->set_stage(next.name);
+  op->set_op(next.op);
+  op->set_ends_step(progress.stages_done + 1 == plan.dataflow.size());
+  return stage;
+}
+
 absl::Status Mismatch(const Stage& stage, const std::string& what) {
   return absl::InternalError(absl::StrCat("the engine's answer to ", StageName(stage.request), " ", what));
 }
 
 }  // namespace
 
-absl::StatusOr<SftPlan> MakeSftPlan(const v1::JobSpec& spec) {
-  SftPlan plan;
+absl::StatusOr<JobPlan> MakeJobPlan(const v1::JobSpec& spec) {
+  JobPlan plan;
   plan.forward_only = spec.engine().forward_only();
   plan.validate = spec.data().val_files_size() > 0;
   plan.validate_before_train = spec.trainer().val_before_train();
@@ -49,11 +65,13 @@ absl::StatusOr<SftPlan> MakeSftPlan(const v1::JobSpec& spec) {
   if (spec.trainer().export_hf_model() && !plan.forward_only) {
     plan.export_path = absl::StrCat(spec.trainer().default_local_dir(), "/", kExportFolder);
   }
+  plan.dataflow = DataflowOf(spec);
   return plan;
 }
 
-std::optional<Stage> NextStage(const SftPlan& plan, const SftProgress& progress) {
+std::optional<Stage> NextStage(const JobPlan& plan, const JobProgress& progress) {
   Stage stage;
+  if (progress.stages_done > 0) return StageOfStep(plan, progress);
   if (!progress.initialized) {
     stage.request.mutable_initialize();
     stage.job_state = v1::JOB_STATE_STARTING;
@@ -69,10 +87,7 @@ std::optional<Stage> NextStage(const SftPlan& plan, const SftProgress& progress)
     stage.job_state = v1::JOB_STATE_CHECKPOINTING;
     return stage;
   }
-  if (progress.step < progress.total_steps) {
-    stage.request.mutable_train_batch()->set_step(progress.step + 1);
-    return stage;
-  }
+  if (progress.step < progress.total_steps) return StageOfStep(plan, progress);
   if (!plan.export_path.empty() && !progress.exported) {
     stage.request.mutable_export_weights()->set_path(plan.export_path);
     return stage;
@@ -80,9 +95,9 @@ std::optional<Stage> NextStage(const SftPlan& plan, const SftProgress& progress)
   return std::nullopt;
 }
 
-absl::StatusOr<SftProgress> OnResult(const SftPlan& plan, const SftProgress& progress, const Stage& stage,
+absl::StatusOr<JobProgress> OnResult(const JobPlan& plan, const JobProgress& progress, const Stage& stage,
                                      const v1::StageResponse& response) {
-  SftProgress after = progress;
+  JobProgress after = progress;
   const v1::StageRequest& request = stage.request;
   switch (request.op_case()) {
     case v1::StageRequest::kInitialize: {
@@ -116,6 +131,25 @@ absl::StatusOr<SftProgress> OnResult(const SftPlan& plan, const SftProgress& pro
       }
       after.step = progress.step + 1;
       return after;
+    case v1::StageRequest::kDataflow: {
+      if (!response.has_dataflow()) return Mismatch(stage, "is of another kind");
+      const v1::DataflowOp& op = request.dataflow();
+      const v1::DataflowResult& result = response.dataflow();
+      if (result.step() != op.step() || result.stage() != op.stage()) {
+        return Mismatch(stage, absl::StrCat("is for stage ", result.stage(), " of step ", result.step(), ", not ",
+                                            op.stage(), " of ", op.step()));
+      }
+      if (!op.ends_step()) {
+        ++after.stages_done;
+        return after;
+      }
+      if (!result.has_ended_step() || result.ended_step().step() != op.step()) {
+        return Mismatch(stage, "ends the step without its numbers");
+      }
+      after.stages_done = 0;
+      after.step = op.step();
+      return after;
+    }
     case v1::StageRequest::kSaveCheckpoint:
       if (!response.has_save_checkpoint()) return Mismatch(stage, "is of another kind");
       if (response.save_checkpoint().step() != progress.step) {
@@ -149,6 +183,7 @@ v1::JobSpec SpecOfAttempt(const v1::JobSpec& spec, int32_t attempt, const v1::Pr
 }
 
 std::string StageName(const v1::StageRequest& request) {
+  if (request.has_dataflow()) return request.dataflow().op();
   const auto* field = request.GetDescriptor()->FindFieldByNumber(request.op_case());
   return field == nullptr ? "none" : field->name();
 }

@@ -1,20 +1,25 @@
-// The course of an `sft` or `pretrain` job as a pure state machine: from what is done so far to the next stage. The
-// shell (attempt_runner.h) carries stages to the workers and their results back.
+// The course of a job as a pure state machine: from what is done so far to the next stage. The shell
+// (attempt_runner.h) carries stages to the workers and their results back.
 //
-//   initialize -> [validate before the first step] -> (train step -> [validate] -> [checkpoint])* -> [export] -> done
+//   initialize -> [validate before the first step] -> (step -> [validate] -> [checkpoint])* -> [export] -> done
+//
+// A step is one train_batch, or the stages of the recipe's data flow (common/config/dataflow.h), each after its inputs.
 //
 // Invariants (tests cite them by number):
 //   PLAN-1  Steps are asked for one after the other, from resumed_step + 1 to total_steps, each once.
 //   PLAN-2  At a step where both are due, validation comes before the checkpoint: a checkpoint implies its validation.
 //   PLAN-3  The last step is validated (where there is validation data) and checkpointed, whatever the frequencies.
 //   PLAN-4  forward_only: one validation, no step, no checkpoint, no export.
+//   PLAN-5  Nothing comes between the stages of a step.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/config/dataflow.h"
 #include "common/config/frequency.h"
 #include "sluice/v1/engine.pb.h"
 #include "sluice/v1/job.pb.h"
@@ -23,23 +28,25 @@
 namespace sluice::controller {
 
 // What of the spec decides the course. Constant over a job.
-struct SftPlan {
+struct JobPlan {
   bool forward_only = false;
   bool validate = false;  // there are validation files
   bool validate_before_train = false;
   bool checkpoint = false;  // something is to be saved in checkpoints
   Frequency validation_frequency;
   Frequency checkpoint_frequency;
-  std::string export_path;  // empty: no export
+  std::string export_path;              // empty: no export
+  std::vector<DataflowStage> dataflow;  // of a step; empty: a step is one train_batch
 };
 
 // InvalidArgument names the key at fault.
-absl::StatusOr<SftPlan> MakeSftPlan(const v1::JobSpec& spec);
+absl::StatusOr<JobPlan> MakeJobPlan(const v1::JobSpec& spec);
 
 // What is done so far in an attempt.
-struct SftProgress {
+struct JobProgress {
   bool initialized = false;
-  int64_t step = 0;  // optimizer steps done
+  int64_t step = 0;        // optimizer steps done
+  size_t stages_done = 0;  // of the step that is under way
   int64_t resumed_step = 0;
   int64_t total_steps = 0;
   int64_t steps_per_epoch = 0;
@@ -55,18 +62,18 @@ struct Stage {
 };
 
 // The next stage, or nothing where the job is done.
-std::optional<Stage> NextStage(const SftPlan& plan, const SftProgress& progress);
+std::optional<Stage> NextStage(const JobPlan& plan, const JobProgress& progress);
 
 // The progress after `stage` gave `response`. Internal: the response does not answer the request, such as another
 // step's numbers.
-absl::StatusOr<SftProgress> OnResult(const SftPlan& plan, const SftProgress& progress, const Stage& stage,
+absl::StatusOr<JobProgress> OnResult(const JobPlan& plan, const JobProgress& progress, const Stage& stage,
                                      const v1::StageResponse& response);
 
 // The spec an attempt is started with. Attempts after the first resume from what the earlier ones of this job saved in
 // default_local_dir, whatever resume_mode says for the first. `before` is the job's progress before the attempt.
 v1::JobSpec SpecOfAttempt(const v1::JobSpec& spec, int32_t attempt, const v1::Progress& before);
 
-// `initialize`, `train_batch`, ...: for labels and messages.
+// `initialize`, `train_batch`, ... and the op of a data flow's stage: for labels and messages.
 std::string StageName(const v1::StageRequest& request);
 
 }  // namespace sluice::controller

@@ -1,0 +1,35 @@
+// The stages of one step, and how they depend on each other: what a recipe of reinforcement learning expands to.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sluice/v1/job.pb.h"
+
+namespace sluice {
+
+// One stage. Its op says what it does (docs/dataflow.md):
+//   generate     prompts of the step -> answers with their log-probabilities
+//   reward       answers -> scores
+//   logprob      answers -> log-probabilities under the weights the update starts from
+//   ref_logprob  answers -> log-probabilities under the reference model
+//   advantage    scores, log-probabilities -> advantages
+//   update       all of these -> new weights; it ends the step
+struct DataflowStage {
+  std::string name;
+  std::string op;
+  std::string model;                // actor, ref; empty where the op needs none
+  std::vector<std::string> inputs;  // names of stages before it
+};
+
+// Of a step, each after its inputs; empty for recipes that learn from texts that are given. Pure.
+std::vector<DataflowStage> DataflowOf(const v1::JobSpec& spec);
+
+// Tokens that the cache of keys and values holds on one rank: rollout.kv_cache_tokens, or what it chooses.
+int64_t KvCacheTokens(const v1::JobSpec& spec);
+
+// Whether the step compares with a reference model.
+bool NeedsReference(const v1::JobSpec& spec);
+
+}  // namespace sluice

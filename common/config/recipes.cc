@@ -1,0 +1,68 @@
+#include "common/config/recipes.h"
+
+namespace sluice {
+
+const std::vector<Recipe>& Recipes() {
+  static const auto* const recipes = new std::vector<Recipe>{
+      {"sft", RecipeKind::kText, "Supervised fine-tuning on conversations.", {}},
+      {"pretrain", RecipeKind::kText, "Every token of plain text is learned.", {}},
+      {"grpo",
+       RecipeKind::kPolicy,
+       "Rewards relative to those of the same prompt's other answers (Shao et al. 2024).",
+       {{"algorithm.adv_estimator", "grpo"}}},
+      {"dr_grpo",
+       RecipeKind::kPolicy,
+       "grpo without the division by the deviation and by the answer's length (Liu et al. 2025).",
+       {{"algorithm.adv_estimator", "grpo"},
+        {"algorithm.norm_adv_by_std_in_grpo", "false"},
+        {"actor.loss_agg_mode", "seq-mean-token-sum-norm"}}},
+      {"dapo",
+       RecipeKind::kPolicy,
+       "grpo with a higher upper clip and without groups that teach nothing (Yu et al. 2025).",
+       {{"algorithm.adv_estimator", "grpo"},
+        {"algorithm.filter_groups.enable", "true"},
+        {"actor.clip_ratio_low", "0.2"},
+        {"actor.clip_ratio_high", "0.28"},
+        {"actor.clip_ratio_c", "10"},
+        {"actor.loss_agg_mode", "token-mean"}}},
+      {"gspo",
+       RecipeKind::kPolicy,
+       "grpo with the ratio of whole answers (Zheng et al. 2025).",
+       {{"algorithm.adv_estimator", "grpo"},
+        {"actor.policy_loss.loss_mode", "gspo"},
+        {"actor.clip_ratio_low", "3e-4"},
+        {"actor.clip_ratio_high", "4e-4"},
+        {"actor.loss_agg_mode", "seq-mean-token-mean"}}},
+      {"rloo",
+       RecipeKind::kPolicy,
+       "Rewards relative to the mean of the other answers (Ahmadian et al. 2024).",
+       {{"algorithm.adv_estimator", "rloo"}}},
+      {"reinforce_plus_plus",
+       RecipeKind::kPolicy,
+       "Rewards to come, normalised over the whole batch (Hu 2025).",
+       {{"algorithm.adv_estimator", "reinforce_plus_plus"}}},
+      {"remax",
+       RecipeKind::kPolicy,
+       "Rewards relative to that of the most likely answer (Li et al. 2023).",
+       {{"algorithm.adv_estimator", "remax"}}},
+      {"opo",
+       RecipeKind::kPolicy,
+       "Rewards relative to their mean weighted by length (Hao et al. 2025).",
+       {{"algorithm.adv_estimator", "opo"}}},
+  };
+  return *recipes;
+}
+
+const Recipe* FindRecipe(std::string_view name) {
+  for (const Recipe& recipe : Recipes()) {
+    if (recipe.name == name) return &recipe;
+  }
+  return nullptr;
+}
+
+bool IsPolicyRecipe(std::string_view name) {
+  const Recipe* recipe = FindRecipe(name);
+  return recipe != nullptr && recipe->kind == RecipeKind::kPolicy;
+}
+
+}  // namespace sluice

@@ -1,0 +1,14 @@
+#include "engine/roles/make_role.h"
+
+#include "common/config/recipes.h"
+#include "engine/roles/language_model_role.h"
+#include "engine/roles/policy_role.h"
+
+namespace sluice::engine {
+
+std::unique_ptr<Role> MakeRole(const v1::JobSpec& spec, const RoleOptions& options) {
+  if (IsPolicyRecipe(spec.recipe())) return std::make_unique<PolicyRole>(options);
+  return std::make_unique<LanguageModelRole>(options);
+}
+
+}  // namespace sluice::engine

@@ -1,0 +1,33 @@
+// Numbers of a step by name, collected on each rank and put together over all of them. Not thread-safe.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "engine/comm/communicator.h"
+#include "engine/loss/token_batch.h"
+
+namespace sluice::engine {
+
+class MetricSums {
+ public:
+  // Means, weighted; of no weight at all a mean is left out.
+  void AddMean(absl::string_view name, double value, double weight = 1);
+  void AddMean(absl::string_view name, const WeightedSum& sum) { means_[std::string(name)] += sum; }
+  void AddSum(absl::string_view name, double value);
+  void AddMax(absl::string_view name, double value);
+  void AddMin(absl::string_view name, double value);
+  // Mean, largest and smallest, as name/mean, name/max and name/min.
+  void AddSpread(absl::string_view name, double value);
+
+  // Of all ranks, which need not have the same names; the same on each. Collective.
+  absl::StatusOr<std::map<std::string, double>> Reduce(Communicator& communicator) const;
+
+ private:
+  std::map<std::string, WeightedSum> means_;
+  std::map<std::string, double> sums_, largest_, smallest_;
+};
+
+}  // namespace sluice::engine

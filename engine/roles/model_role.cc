@@ -1,0 +1,181 @@
+#include "engine/roles/model_role.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/config/schedule_from_spec.h"
+#include "common/config/steps.h"
+#include "common/file_system.h"
+#include "common/logging.h"
+#include "common/status.h"
+#include "common/status_macros.h"
+#include "engine/checkpoint/checkpoint_listing.h"
+#include "engine/checkpoint/model_folder.h"
+#include "engine/model/load_parameters.h"
+#include "engine/roles/job_options.h"
+#include "engine/roles/memory_check.h"
+
+namespace sluice::engine {
+namespace {
+
+void Warn(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) LoggerFor("engine").Warning(warning);
+}
+
+}  // namespace
+
+CollectiveState ModelRole::collective_state() const {
+  std::shared_ptr<Communicator> communicator;
+  {
+    absl::MutexLock lock(&communicator_mutex_);
+    communicator = communicator_;
+  }
+  return communicator == nullptr ? CollectiveState() : communicator->state();
+}
+
+absl::Status ModelRole::RequireLoaded() const {
+  if (model_ != nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError("the engine is not initialised with a model");
+}
+
+absl::Status ModelRole::RequireModel() const {
+  RETURN_IF_ERROR(RequireLoaded());
+  if (model_on_host_) return absl::FailedPreconditionError("the model is in host memory: move it back with `to` first");
+  return absl::OkStatus();
+}
+
+absl::Status ModelRole::RequireTrainer() const {
+  if (optimizer_ != nullptr && training_data().rows > 0) return absl::OkStatus();
+  return absl::FailedPreconditionError("the engine is not initialised for training");
+}
+
+absl::Status ModelRole::RequireTrainable() const {
+  RETURN_IF_ERROR(RequireTrainer());
+  RETURN_IF_ERROR(RequireModel());
+  if (!optimizer_on_host_ && !gradients_on_host_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the ",
+                                                    optimizer_on_host_ ? "optimizer's state is" : "gradients are",
+                                                    " in host memory: move it back with `to` first"));
+}
+
+absl::StatusOr<v1::ToResult> ModelRole::To(const v1::ToOp& op) {
+  if (op.device() != "cpu" && op.device() != "device") {
+    return absl::InvalidArgumentError(absl::StrCat("to: device is `", op.device(), "`; it must be `cpu` or `device`"));
+  }
+  RETURN_IF_ERROR(RequireLoaded());
+  v1::ToResult result;
+  if (device_.is_cpu()) return result;
+  const bool to_host = op.device() == "cpu";
+  const kernels::Device destination = to_host ? kernels::Device::Cpu() : device_;
+  ForgetAhead();  // its gradients may go
+  const auto move = [&](bool wanted, bool* on_host, int64_t bytes, auto&& mover) -> absl::Status {
+    if (!wanted || *on_host == to_host) return absl::OkStatus();
+    RETURN_IF_ERROR(mover(destination));
+    *on_host = to_host;
+    result.set_bytes(result.bytes() + bytes);
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(move(op.model(), &model_on_host_, parameters_->values().bytes(),
+                       [&](kernels::Device to) { return parameters_->MoveValues(to); }));
+  RETURN_IF_ERROR(move(op.grad() && parameters_->has_gradients(), &gradients_on_host_, parameters_->gradients().bytes(),
+                       [&](kernels::Device to) { return parameters_->MoveGradients(to); }));
+  RETURN_IF_ERROR(move(op.optimizer() && optimizer_ != nullptr, &optimizer_on_host_,
+                       optimizer_ == nullptr ? 0 : optimizer_->bytes(),
+                       [&](kernels::Device to) { return optimizer_->Move(to); }));
+  // What came back lies elsewhere.
+  model_->ForgetRecorded();
+  return result;
+}
+
+absl::Status ModelRole::Connect(const v1::InitializeOp& op) {
+  if (parameters_ != nullptr || training_data().rows > 0)
+    return absl::FailedPreconditionError("the engine is initialised already");
+  spec_ = op.spec();
+  attempt_name_ = absl::StrCat(op.job_id().empty() ? "local" : op.job_id(), "-", op.attempt());
+  ASSIGN_OR_RETURN(device_, ChooseDevice(spec_.engine().device()));
+  CommunicatorOptions options;
+  options.rank = options_.rank;
+  options.world_size = op.world_size();
+  options.rendezvous = op.rendezvous_address();
+  options.host = options_.host;
+  options.device = device_;
+  options.timeout = absl::Seconds(spec_.engine().collective_timeout_s());
+  ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator, Communicator::Create(options));
+  absl::MutexLock lock(&communicator_mutex_);
+  communicator_ = std::move(communicator);
+  return absl::OkStatus();
+}
+
+absl::Status ModelRole::OpenModel() {
+  ASSIGN_OR_RETURN(const std::string overrides, OverrideJson(spec_.model()));
+  auto config = LoadModelConfig(ConfigFolder(spec_.model()), overrides);
+  RETURN_IF_ERROR(Annotate(config.status(), "model"));
+  RETURN_IF_ERROR(Annotate(CheckVocabularySize(*config, encoder_->tokenizer().vocab_size()), "model.path"));
+  ParametersOptions options;
+  options.dtype = DTypeOf(spec_.engine());
+  options.device = device_;
+  options.gradients = !spec_.engine().forward_only();
+  if (device_.is_cuda()) {
+    // The optimizer is made where there is data to train on.
+    const bool with_optimizer = training_data().rows > 0;
+    RETURN_IF_ERROR(CheckFreeMemory(NeedsOnCuda(spec_, *config, with_optimizer, row_lengths()), spec_));
+  }
+  if (spec_.model().init() == "random") {
+    ASSIGN_OR_RETURN(parameters_,
+                     Parameters::CreateRandom(*config, options, static_cast<uint64_t>(spec_.trainer().seed())));
+  } else {
+    auto folder = ModelFolder::Open(PosixFileSystem(), spec_.model().path());
+    RETURN_IF_ERROR(Annotate(folder.status(), "model.path"));
+    std::vector<std::string> warnings;
+    auto loaded = LoadParameters(*config, options, *folder, warnings);
+    RETURN_IF_ERROR(Annotate(loaded.status(), "model.path"));
+    parameters_ = *std::move(loaded);
+    Warn(warnings);
+  }
+  RETURN_IF_ERROR(ApplyGemmTuning(spec_, device_));
+  ASSIGN_OR_RETURN(model_, CausalLm::Create(parameters_.get(), model_options()));
+  return OpenRest();
+}
+
+absl::Status ModelRole::MakeTrainer() {
+  total_steps_ = TotalSteps(spec_.trainer(), training_data().steps_per_epoch);
+  if (spec_.engine().forward_only()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(Schedule schedule, Schedule::Create(ScheduleFromSpec(spec_.optim()), total_steps_));
+  schedule_ = std::make_unique<Schedule>(std::move(schedule));
+  ASSIGN_OR_RETURN(optimizer_, AdamWOptimizer::Create(parameters_.get(), OptimizerOptions(spec_)));
+  return absl::OkStatus();
+}
+
+CausalLmOptions ModelRole::model_options() const { return ModelOptions(spec_); }
+
+absl::StatusOr<v1::InitializeResult> ModelRole::Initialize(const v1::InitializeOp& op) {
+  RETURN_IF_ERROR(Connect(op));
+  const bool with_model = op.scope() != v1::INITIALIZE_SCOPE_DATA;
+  const bool with_data = op.scope() != v1::INITIALIZE_SCOPE_MODEL;
+  const bool for_training = with_model && with_data;
+  const absl::Status opened = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const LossOn loss_on, ParseLossOn(spec_.data().loss_on()));
+    ASSIGN_OR_RETURN(
+        encoder_, ChatRowEncoder::Load(TokenizerFolder(spec_.model()), spec_.model().custom_chat_template(), loss_on));
+    // Data first: it is quick to find wrong, a model is slow to load.
+    if (with_data) RETURN_IF_ERROR(OpenData());
+    if (with_model) RETURN_IF_ERROR(OpenModel());
+    if (for_training) RETURN_IF_ERROR(MakeTrainer());
+    return absl::OkStatus();
+  }();
+  RETURN_IF_ERROR(communicator_->Agree(opened));
+
+  v1::InitializeResult result;
+  result.set_device(kernels::Name(device_));
+  if (with_model) result.set_parameters(parameters_->layout().parameter_count());
+  if (with_data) {
+    result.set_steps_per_epoch(training_data().steps_per_epoch);
+    result.set_total_steps(TotalSteps(spec_.trainer(), training_data().steps_per_epoch));
+    RETURN_IF_ERROR(FillDataCounts(op.scope() == v1::INITIALIZE_SCOPE_DATA, &result));
+  }
+  if (for_training) RETURN_IF_ERROR(Resume(&result));
+  result.set_nonfinite_steps_total(counters_.skipped_updates);
+  return result;
+}
+
+}  // namespace sluice::engine

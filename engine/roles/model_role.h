@@ -1,0 +1,129 @@
+// What every role does with its one model, whatever it learns from: communicator, tokenizer, weights, optimizer,
+// schedule, checkpoints, export, moves between device and host.
+//
+// A kind of role adds its data and its steps by the hooks below. State that decides the next step is: the parameters,
+// the optimizer's state, the number of steps done, the counters, and what ExtraState adds. All of it is in a
+// checkpoint; the data of a step is a pure function of (seed, step).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/schedule/lr_schedule.h"
+#include "engine/checkpoint/checkpoint_store.h"
+#include "engine/checkpoint/training_state.h"
+#include "engine/comm/communicator.h"
+#include "engine/data/chat_row_encoder.h"
+#include "engine/model/causal_lm.h"
+#include "engine/model/parameters.h"
+#include "engine/optim/adamw_optimizer.h"
+#include "engine/roles/memory_check.h"
+#include "engine/roles/metrics_log.h"
+#include "engine/roles/role.h"
+
+namespace sluice::engine {
+
+struct RoleOptions {
+  int rank = 0;
+  std::string host = "127.0.0.1";  // interface that peers connect to
+};
+
+class ModelRole : public Role {
+ public:
+  absl::StatusOr<v1::InitializeResult> Initialize(const v1::InitializeOp& op) override;
+  // FailedPrecondition unless the kind of role has them.
+  absl::StatusOr<v1::StepMetrics> TrainBatch(const v1::TrainBatchOp& op) override;
+  absl::StatusOr<v1::ForwardBackwardResult> ForwardBackward(const v1::ForwardBackwardOp& op) override;
+  absl::StatusOr<v1::DataflowResult> RunDataflowStage(const v1::DataflowOp& op) override;
+
+  absl::StatusOr<v1::OptimizerZeroGradResult> OptimizerZeroGrad(const v1::OptimizerZeroGradOp& op) override;
+  absl::StatusOr<v1::OptimizerStepResult> OptimizerStep(const v1::OptimizerStepOp& op) override;
+  absl::StatusOr<v1::LrSchedulerStepResult> LrSchedulerStep(const v1::LrSchedulerStepOp& op) override;
+  absl::StatusOr<v1::GenerateResult> Generate(const v1::GenerateOp& op) override;
+  absl::StatusOr<v1::CheckpointResult> SaveCheckpoint(const v1::SaveCheckpointOp& op) override;
+  absl::StatusOr<v1::CheckpointResult> LoadCheckpoint(const v1::LoadCheckpointOp& op) override;
+  absl::StatusOr<v1::ExportWeightsResult> ExportWeights(const v1::ExportWeightsOp& op) override;
+  absl::StatusOr<v1::ToResult> To(const v1::ToOp& op) override;
+  CollectiveState collective_state() const override;
+
+ protected:
+  // What a role's training data is to checkpoints and schedules.
+  struct TrainingData {
+    int64_t rows = 0;  // 0: the data is not open
+    int64_t steps_per_epoch = 0;
+    std::string fingerprint;  // other data under the same cursor would be another run
+  };
+
+  explicit ModelRole(const RoleOptions& options) : options_(options) {}
+
+  // Opens training and validation data. Called once, after the tokenizer and before the model; on this rank alone.
+  virtual absl::Status OpenData() = 0;
+  virtual TrainingData training_data() const = 0;
+  // Counts of the data for the answer to Initialize.
+  virtual absl::Status FillDataCounts(bool data_only, v1::InitializeResult* result) const = 0;
+  // How the model is made, and lengths of the rows for the check of free memory.
+  virtual CausalLmOptions model_options() const;
+  virtual RowLengths row_lengths() const { return {}; }
+  // After the model is there, for training or for looking at it.
+  virtual absl::Status OpenRest() { return absl::OkStatus(); }
+  // Work that was issued ahead, or state that belongs to other weights, is to be forgotten.
+  virtual void ForgetAhead() {}
+  // State of the recipe that a checkpoint keeps, and its way back (InvalidArgument where it is not what was kept).
+  virtual std::map<std::string, std::string> ExtraState() const { return {}; }
+  virtual absl::Status RestoreExtraState(const std::map<std::string, std::string>& state) { return absl::OkStatus(); }
+
+  // Issues: gradients summed over all ranks, clipped, applied. `loss` [1] not finite: the step is skipped; or empty.
+  absl::Status ApplyGradients(kernels::ConstTensorView loss);
+  // Skipped steps in a row: an error once they are too many. `rows`: of this rank, for the log.
+  absl::Status NoteSkippedStep(const std::vector<int64_t>& rows);
+  void FillMemory(v1::StepMetrics* metrics) const;
+
+  absl::Status NotOfThisRecipe(const std::string& op) const;
+  absl::Status RequireTrainer() const;    // initialised for training
+  absl::Status RequireTrainable() const;  // and everything is on the device
+  absl::Status RequireLoaded() const;     // initialised with a model
+  absl::Status RequireModel() const;      // and it is on the device
+
+  const RoleOptions options_;
+  v1::JobSpec spec_;
+  std::string attempt_name_;
+  kernels::Device device_;
+  std::shared_ptr<Communicator> communicator_;
+
+  std::unique_ptr<ChatRowEncoder> encoder_;  // tokenizer and chat template
+  std::unique_ptr<Parameters> parameters_;
+  std::unique_ptr<CausalLm> model_;
+  std::unique_ptr<AdamWOptimizer> optimizer_;  // null: forward_only
+  std::unique_ptr<Schedule> schedule_;
+  std::unique_ptr<MetricsLog> metrics_log_;  // rank 0 only
+
+  int64_t total_steps_ = 0;
+  int64_t steps_done_ = 0;
+  int64_t schedule_steps_ = 0;  // lr_scheduler_step calls; equal to steps_done_ unless the primitives are used
+  TrainingCounters counters_;
+
+ private:
+  // Initialisation, in this order. Those before the first collective only touch this rank.
+  absl::Status Connect(const v1::InitializeOp& op);
+  absl::Status OpenModel();
+  absl::Status MakeTrainer();
+  absl::Status Resume(v1::InitializeResult* result);
+
+  absl::StatusOr<CheckpointStore> OpenStore() const;
+  TrainingState CurrentState() const;
+  absl::Status WriteCheckpointFiles(PendingCheckpoint* pending);
+  absl::Status Restore(const std::string& path);
+  // Writes the weights as a Hugging Face folder; on rank 0 only.
+  absl::StatusOr<int64_t> WriteHuggingFaceFolder(const std::string& path);
+
+  mutable absl::Mutex communicator_mutex_;  // guards the pointer: collective_state comes from other threads
+  bool model_on_host_ = false, optimizer_on_host_ = false, gradients_on_host_ = false;  // To moved them out
+};
+
+}  // namespace sluice::engine

@@ -1,0 +1,36 @@
+// From a job's specification to the options of reinforcement learning's parts: the only place that knows both.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "engine/advantage/advantage.h"
+#include "engine/advantage/kl_penalty.h"
+#include "engine/advantage/rollout_correction.h"
+#include "engine/data/prompt_dataset.h"
+#include "engine/loss/policy_loss.h"
+#include "engine/rollout/rollout_types.h"
+#include "sluice/v1/job.pb.h"
+
+namespace sluice::engine {
+
+// Everything of the specification that the stages read. Constant over a run.
+struct PolicyOptions {
+  AdvantageOptions advantage;
+  PolicyLossOptions loss;
+  double loss_scale_factor = 0;
+  KlType kl_penalty;
+  KlControllerOptions kl_controller;
+  RolloutCorrectionOptions correction;
+  SamplingParams sampling;             // of training; max_new_tokens and seed are in it
+  SamplingParams validation_sampling;  // likewise
+  float temperature = 1.0f;            // of log-probabilities: the sampling's, 1 where that is greedy
+};
+
+// InvalidArgument, naming the key.
+absl::StatusOr<PolicyOptions> PolicyOptionsOf(const v1::JobSpec& spec);
+
+absl::StatusOr<PromptDatasetOptions> TrainPromptOptions(const v1::JobSpec& spec);
+absl::StatusOr<PromptDatasetOptions> ValidationPromptOptions(const v1::JobSpec& spec);
+
+RolloutOptions RolloutOptionsOf(const v1::JobSpec& spec);
+
+}  // namespace sluice::engine

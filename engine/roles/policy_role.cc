@@ -1,0 +1,225 @@
+// PolicyRole: what it opens, the order of stages, validation.
+#include "engine/roles/policy_role.h"
+
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/config/dataflow.h"
+#include "common/config/rewards_from_spec.h"
+#include "common/failpoint.h"
+#include "common/file_system.h"
+#include "common/logging.h"
+#include "common/status.h"
+#include "common/status_macros.h"
+#include "engine/checkpoint/model_folder.h"
+#include "engine/model/load_parameters.h"
+#include "engine/reward/reward_factory.h"
+#include "engine/roles/job_options.h"
+
+namespace sluice::engine {
+namespace {
+
+constexpr char kKlCoefficient[] = "kl_coef";
+// Validation draws from streams of its own, the same each time: its scores differ by the weights alone.
+constexpr uint64_t kValidationStreams = uint64_t{1} << 62;
+
+absl::Status CheckSources(const PromptDataset& prompts, const Reward& reward, const char* key) {
+  for (const std::string& source : prompts.data_sources()) {
+    RETURN_IF_ERROR(Annotate(reward.CheckDataSource(source), key));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status PolicyRole::OpenData() {
+  ASSIGN_OR_RETURN(policy_, PolicyOptionsOf(spec_));
+  kl_controller_ = InitialKlControllerState(policy_.kl_controller);
+  ASSIGN_OR_RETURN(const PromptDatasetOptions train, TrainPromptOptions(spec_));
+  ASSIGN_OR_RETURN(train_, PromptDataset::Open(train, *encoder_));
+  if (!spec_.data().val_files().empty()) {
+    ASSIGN_OR_RETURN(const PromptDatasetOptions validation, ValidationPromptOptions(spec_));
+    ASSIGN_OR_RETURN(validation_, PromptDataset::Open(validation, *encoder_));
+  }
+  // A reward that cannot be made, or does not know the data, says so before the model is loaded.
+  ASSIGN_OR_RETURN(const std::vector<RewardSpec> rewards, RewardsFromSpec(spec_.reward()));
+  auto reward = MakeReward(rewards);
+  RETURN_IF_ERROR(Annotate(reward.status(), "reward"));
+  reward_ = *std::move(reward);
+  RETURN_IF_ERROR(CheckSources(*train_, *reward_, "data.train_files"));
+  return validation_ == nullptr ? absl::OkStatus() : CheckSources(*validation_, *reward_, "data.val_files");
+}
+
+ModelRole::TrainingData PolicyRole::training_data() const {
+  if (train_ == nullptr) return {};
+  return {train_->rows(), train_->steps_per_epoch(), train_->content_hash()};
+}
+
+absl::Status PolicyRole::FillDataCounts(bool data_only, v1::InitializeResult* result) const {
+  const PromptStats& stats = train_->stats();
+  result->set_train_rows(train_->rows());
+  result->set_dropped_rows(stats.rows_filtered);
+  result->set_truncated_rows(stats.rows_truncated);
+  if (validation_ != nullptr) result->set_val_rows(validation_->rows());
+  return absl::OkStatus();
+}
+
+CausalLmOptions PolicyRole::model_options() const {
+  CausalLmOptions options = ModelOptions(spec_);
+  options.token_losses = true;
+  return options;
+}
+
+absl::Status PolicyRole::OpenRest() {
+  if (train_ == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(rollout_, RolloutEngine::Create(parameters_.get(), &encoder_->tokenizer(), RolloutOptionsOf(spec_)));
+  return NeedsReference(spec_) && !spec_.engine().forward_only() ? OpenReference() : absl::OkStatus();
+}
+
+// The reference is the model as the run began with it: model.path, or the same random weights.
+absl::Status PolicyRole::OpenReference() {
+  ParametersOptions options;
+  options.dtype = DTypeOf(spec_.engine());
+  options.device = device_;
+  options.gradients = false;
+  if (spec_.model().init() == "random") {
+    ASSIGN_OR_RETURN(reference_parameters_, Parameters::CreateRandom(parameters_->config(), options,
+                                                                     static_cast<uint64_t>(spec_.trainer().seed())));
+  } else {
+    auto folder = ModelFolder::Open(PosixFileSystem(), spec_.model().path());
+    RETURN_IF_ERROR(Annotate(folder.status(), "model.path"));
+    std::vector<std::string> warnings;  // the policy's loading gave the same
+    auto loaded = LoadParameters(parameters_->config(), options, *folder, warnings);
+    RETURN_IF_ERROR(Annotate(loaded.status(), "model.path"));
+    reference_parameters_ = *std::move(loaded);
+  }
+  CausalLmOptions model = model_options();
+  model.backward = false;
+  ASSIGN_OR_RETURN(reference_, CausalLm::Create(reference_parameters_.get(), model));
+  return absl::OkStatus();
+}
+
+std::map<std::string, std::string> PolicyRole::ExtraState() const {
+  return {{kKlCoefficient, absl::StrFormat("%.17g", kl_controller_.kl_coef)}};
+}
+
+absl::Status PolicyRole::RestoreExtraState(const std::map<std::string, std::string>& state) {
+  const auto found = state.find(kKlCoefficient);
+  if (found == state.end() || !absl::SimpleAtod(found->second, &kl_controller_.kl_coef)) {
+    return absl::InvalidArgumentError("was not made by a run of reinforcement learning: it has no kl_coef");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::DataflowResult> PolicyRole::RunDataflowStage(const v1::DataflowOp& op) {
+  RETURN_IF_ERROR(RequireTrainable());
+  if (op.step() != steps_done_ + 1) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(op.op(), " of step ", op.step(), " is asked for, but ", steps_done_, " steps are done"));
+  }
+  // What a stage reads, by the ops that made it.
+  static const auto* const kInputs =
+      new std::map<std::string, std::vector<std::string>>{{"generate", {}},
+                                                          {"reward", {"generate"}},
+                                                          {"logprob", {"generate"}},
+                                                          {"ref_logprob", {"generate"}},
+                                                          {"advantage", {"reward", "logprob"}},
+                                                          {"update", {"advantage"}}};
+  const auto inputs = kInputs->find(op.op());
+  if (inputs == kInputs->end()) return NotOfThisRecipe(op.op());
+  if (op.op() == "generate") {
+    step_.emplace();
+    step_->step = op.step();
+  }
+  for (const std::string& input : inputs->second) {
+    if (step_.has_value() && step_->done.contains(input)) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(op.op(), " of step ", op.step(), " needs ", input, " first: what it made is not here"));
+  }
+  if (op.op() == "advantage" && reference_ != nullptr && !step_->done.contains("ref_logprob")) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("advantage of step ", op.step(), " needs ref_logprob first: what it made is not here"));
+  }
+  const absl::Time start = absl::Now();
+  v1::DataflowResult result;
+  const absl::Status status = op.op() == "generate"      ? GenerateStage(&*step_)
+                              : op.op() == "reward"      ? RewardStage(&*step_)
+                              : op.op() == "logprob"     ? LogProbStage(&*step_)
+                              : op.op() == "ref_logprob" ? RefLogProbStage(&*step_)
+                              : op.op() == "advantage"   ? AdvantageStage(&*step_)
+                                                         : UpdateStage(&*step_, result.mutable_ended_step());
+  if (!status.ok()) {
+    step_.reset();
+    return status;
+  }
+  step_->done.insert(op.op());
+  result.set_step(op.step());
+  result.set_stage(op.stage());
+  double tokens = 0;
+  for (const Answer& answer : step_->answers) tokens += static_cast<double>(answer.tokens());
+  std::vector<double> counts = {static_cast<double>(step_->answers.size()), tokens};
+  RETURN_IF_ERROR(communicator_->AllReduceSum(absl::MakeSpan(counts)));
+  result.set_samples(static_cast<int64_t>(counts[0]));
+  result.set_tokens(static_cast<int64_t>(counts[1]));
+  result.set_seconds(absl::ToDoubleSeconds(absl::Now() - start));
+  Failpoint(absl::StrCat("engine.stage.", op.op()).c_str());
+  if (!op.ends_step()) {
+    step_->seconds[op.op()] = result.seconds();
+    return result;
+  }
+  // Only now: the numbers of the step are to have this stage's time too.
+  v1::StepMetrics& ended = *result.mutable_ended_step();
+  double seconds = result.seconds();
+  (*ended.mutable_phase_seconds())[op.op()] = seconds;
+  for (const auto& [phase, value] : step_->seconds) {
+    (*ended.mutable_phase_seconds())[phase] = value;
+    seconds += value;
+  }
+  ended.set_seconds(seconds);
+  step_.reset();
+  if (metrics_log_ != nullptr) RETURN_IF_ERROR(metrics_log_->Write(ended));
+  return result;
+}
+
+absl::StatusOr<v1::ValidationMetrics> PolicyRole::InferBatch(const v1::InferBatchOp& op) {
+  RETURN_IF_ERROR(RequireModel());
+  if (validation_ == nullptr || rollout_ == nullptr) {
+    return absl::FailedPreconditionError("data.val_files: there are none to validate on");
+  }
+  const absl::Time start = absl::Now();
+  std::vector<int64_t> rows(static_cast<size_t>(validation_->rows()));
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int64_t>(i);
+  MetricSums sums;
+  std::vector<Answer> answers;
+  const absl::Status local = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(answers, GenerateAnswers({.prompts = validation_.get(),
+                                               .rows = rows,
+                                               .sampling = policy_.validation_sampling,
+                                               .n = spec_.rollout().val_kwargs().n(),
+                                               .first_sample = kValidationStreams}));
+    return ScoreAnswers(*validation_, absl::MakeSpan(answers), "val/", &sums);
+  }();
+  RETURN_IF_ERROR(communicator_->Agree(local));
+  for (const Answer& answer : answers) {
+    sums.AddMean("val/response_length/mean", static_cast<double>(answer.response_tokens()));
+    sums.AddMean("val/response_length/clip_ratio", answer.truncated ? 1 : 0);
+    sums.AddSum("samples", 1);
+    if (!answer.score.has_value()) continue;
+    sums.AddMean("val/score/mean", *answer.score);
+    sums.AddMean(absl::StrCat("val/score/", validation_->prompt(answer.row).data_source, "/mean"), *answer.score);
+  }
+  ASSIGN_OR_RETURN(auto numbers, sums.Reduce(*communicator_));
+  v1::ValidationMetrics metrics;
+  metrics.set_step(op.step());
+  metrics.set_samples(static_cast<int64_t>(numbers["samples"]));
+  numbers.erase("samples");
+  metrics.mutable_metrics()->insert(numbers.begin(), numbers.end());
+  metrics.set_seconds(absl::ToDoubleSeconds(absl::Now() - start));
+  if (metrics_log_ != nullptr) RETURN_IF_ERROR(metrics_log_->Write(metrics));
+  return metrics;
+}
+
+}  // namespace sluice::engine

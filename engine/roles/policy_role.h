@@ -1,0 +1,111 @@
+// The role of a model that answers prompts and learns from rewards: the recipes of reinforcement learning.
+//
+// It hosts everything of the step that is placed on this rank's device: the policy with its optimizer, the rollout
+// engine over the same weights, the reference model, the rewards. A step is the stages of the recipe's data flow
+// (common/config/dataflow.h), in order; what they make stays here until the step ends.
+//
+// Prompts are dealt to the ranks by their place in the step, so that all answers to a prompt lie on one rank. What is
+// sampled is a function of (seed, step, place, answer); losses and advantages are divided by counts over all ranks:
+// neither depends on how many ranks there are.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "engine/data/prompt_dataset.h"
+#include "engine/reward/reward.h"
+#include "engine/roles/answer_batch.h"
+#include "engine/roles/metric_sums.h"
+#include "engine/roles/model_role.h"
+#include "engine/roles/policy_options.h"
+#include "engine/rollout/rollout_engine.h"
+
+namespace sluice::engine {
+
+class PolicyRole : public ModelRole {
+ public:
+  explicit PolicyRole(const RoleOptions& options) : ModelRole(options) {}
+
+  // FailedPrecondition: another step than the next, or a stage whose inputs are not there. An error of any rank's part
+  // is every rank's error; the step begins again with its first stage.
+  absl::StatusOr<v1::DataflowResult> RunDataflowStage(const v1::DataflowOp& op) override;
+  // Answers the validation prompts and scores the answers.
+  absl::StatusOr<v1::ValidationMetrics> InferBatch(const v1::InferBatchOp& op) override;
+
+ private:
+  // The step that is under way.
+  struct Step {
+    int64_t step = 0;
+    StepPrompts prompts;                    // of all ranks
+    std::vector<Answer> answers;            // of this rank
+    std::vector<Answer> baselines;          // of this rank: the most likely answer to each prompt; remax only
+    std::set<std::string> done;             // ops
+    MetricSums metrics;                     // of this rank
+    std::map<std::string, double> seconds;  // by op
+  };
+  // Which answers to which prompts.
+  struct GenerateOrder {
+    const PromptDataset* prompts;
+    absl::Span<const int64_t> rows;  // by place, of all ranks
+    SamplingParams sampling;
+    int64_t n = 1;              // answers to each
+    uint64_t first_sample = 0;  // the stream of the first place's first answer
+  };
+
+  absl::Status OpenData() override;
+  TrainingData training_data() const override;
+  absl::Status FillDataCounts(bool data_only, v1::InitializeResult* result) const override;
+  CausalLmOptions model_options() const override;
+  absl::Status OpenRest() override;
+  void ForgetAhead() override { step_.reset(); }
+  std::map<std::string, std::string> ExtraState() const override;
+  absl::Status RestoreExtraState(const std::map<std::string, std::string>& state) override;
+
+  absl::Status OpenReference();
+
+  // Of this rank; no collective.
+  absl::StatusOr<std::vector<Answer>> GenerateAnswers(const GenerateOrder& order);
+  absl::Status ScoreAnswers(const PromptDataset& prompts, absl::Span<Answer> answers, const std::string& prefix,
+                            MetricSums* metrics);
+  absl::Status FillLogProbs(CausalLm& model, bool entropy, std::vector<float> Answer::*array, Step* step);
+
+  // The stages. Each ends with agreement over all ranks.
+  absl::Status GenerateStage(Step* step);
+  absl::Status RewardStage(Step* step);
+  absl::Status LogProbStage(Step* step);
+  absl::Status RefLogProbStage(Step* step);
+  absl::Status AdvantageStage(Step* step);
+  absl::Status UpdateStage(Step* step, v1::StepMetrics* metrics);
+
+  // One optimizer update on the answers at `chosen`.
+  struct Update {
+    PolicyLossMetrics loss;  // of this rank's part
+    bool empty = false;      // no answer of any rank
+    OptimizerStepResult applied;
+  };
+  absl::StatusOr<Update> UpdateOn(const std::vector<int32_t>& chosen, absl::Span<const Answer> answers);
+  // Answers (by their place in step.answers) of each update of a pass, in order; the same number on every rank.
+  std::vector<std::vector<int32_t>> MiniBatches(const Step& step, int64_t pass) const;
+  absl::StatusOr<v1::StepMetrics> EndStep(Step* step, const PolicyLossMetrics& loss, int64_t updates, double grad_norm,
+                                          bool skipped);
+
+  PolicyOptions policy_;
+  std::unique_ptr<PromptDataset> train_;
+  std::unique_ptr<PromptDataset> validation_;  // null: no validation files
+  std::unique_ptr<Reward> reward_;
+  std::unique_ptr<RolloutEngine> rollout_;
+  std::unique_ptr<Parameters> reference_parameters_;  // null: nothing is compared with a reference
+  std::unique_ptr<CausalLm> reference_;
+  KlControllerState kl_controller_;
+  std::optional<Step> step_;
+};
+
+}  // namespace sluice::engine

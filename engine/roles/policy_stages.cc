@@ -1,0 +1,245 @@
+// PolicyRole: from prompts to advantages.
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/logging.h"
+#include "common/status.h"
+#include "common/status_macros.h"
+#include "engine/advantage/dynamic_sampling.h"
+#include "engine/roles/policy_role.h"
+
+namespace sluice::engine {
+namespace {
+
+// The most likely answers of remax draw from no stream of the answers that are learned.
+constexpr uint64_t kBaselineStreams = uint64_t{1} << 61;
+
+std::vector<int32_t> AllPlaces(const std::vector<Answer>& answers) {
+  std::vector<int32_t> places(answers.size());
+  for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int32_t>(i);
+  return places;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Answer>> PolicyRole::GenerateAnswers(const GenerateOrder& order) {
+  std::vector<Answer> answers;
+  std::vector<RolloutRequest> requests;
+  const auto world = static_cast<size_t>(communicator_->world_size());
+  for (size_t place = static_cast<size_t>(options_.rank); place < order.rows.size(); place += world) {
+    for (int64_t i = 0; i < order.n; ++i) {
+      Answer& answer = answers.emplace_back();
+      answer.place = static_cast<int64_t>(place);
+      answer.row = order.rows[place];
+      answer.sample = static_cast<uint64_t>(answer.place * order.n + i);
+      answer.prompt_ids = &order.prompts->prompt(answer.row).ids;
+      requests.push_back({.id = static_cast<int64_t>(order.first_sample + answer.sample),
+                          .prompt_ids = *answer.prompt_ids,
+                          .sampling = order.sampling,
+                          .generated = {}});
+    }
+  }
+  // Room for keys and values is only there while answers are generated.
+  RETURN_IF_ERROR(rollout_->AllocateCache());
+  rollout_->set_weight_version(steps_done_);
+  auto samples = rollout_->Generate(std::move(requests));
+  rollout_->FreeCache();
+  RETURN_IF_ERROR(samples.status());
+  for (size_t i = 0; i < answers.size(); ++i) {
+    RolloutSample& sample = (*samples)[i];
+    answers[i].response_ids = std::move(sample.token_ids);
+    answers[i].rollout_log_prob = std::move(sample.log_probs);
+    answers[i].text = std::move(sample.text);
+    answers[i].truncated = sample.finish_reason == FinishReason::kLength;
+    answers[i].weight_version = sample.weight_version;
+  }
+  return answers;
+}
+
+absl::Status PolicyRole::ScoreAnswers(const PromptDataset& prompts, absl::Span<Answer> answers,
+                                      const std::string& prefix, MetricSums* metrics) {
+  std::vector<RewardRequest> requests;
+  for (const Answer& answer : answers) {
+    const Prompt& prompt = prompts.prompt(answer.row);
+    requests.push_back({prompt.data_source, answer.text, prompt.ground_truth, prompt.extra_info_json,
+                        answer.response_tokens(), answer.truncated});
+  }
+  auto results = reward_->Score(requests);
+  RETURN_IF_ERROR(Annotate(results.status(), "reward"));
+  const RewardResult* first_error = nullptr;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const RewardResult& result = (*results)[i];
+    answers[i].score = result.score;
+    for (const auto& [name, value] : result.metrics) metrics->AddMean(absl::StrCat(prefix, "reward/", name), value);
+    if (result.error == RewardError::kNone) continue;
+    metrics->AddSum(absl::StrCat(prefix, "reward/errors/", std::string(RewardErrorName(result.error))), 1);
+    if (first_error == nullptr) first_error = &result;
+  }
+  if (first_error != nullptr) {
+    const RewardErrorCounts errors = CountErrors(*results);
+    const int64_t failed = static_cast<int64_t>(answers.size()) - errors[static_cast<size_t>(RewardError::kNone)];
+    LoggerFor("engine").Warning(
+        absl::StrCat(failed, " of ", answers.size(), " answers have no reward and are left out; the first: ",
+                     std::string(RewardErrorName(first_error->error)), ": ", first_error->message));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PolicyRole::GenerateStage(Step* step) {
+  ASSIGN_OR_RETURN(step->prompts, train_->PromptsForStep(step->step - 1));
+  const int64_t n = spec_.rollout().n();
+  const auto first_sample = static_cast<uint64_t>((step->step - 1) * spec_.data().train_batch_size() * n);
+  const absl::Status local = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(step->answers, GenerateAnswers({.prompts = train_.get(),
+                                                     .rows = step->prompts.rows,
+                                                     .sampling = policy_.sampling,
+                                                     .n = n,
+                                                     .first_sample = first_sample}));
+    if (!InfoOf(policy_.advantage.estimator).needs_baseline) return absl::OkStatus();
+    SamplingParams greedy = policy_.sampling;
+    greedy.temperature = 0;
+    ASSIGN_OR_RETURN(step->baselines, GenerateAnswers({.prompts = train_.get(),
+                                                       .rows = step->prompts.rows,
+                                                       .sampling = greedy,
+                                                       .n = 1,
+                                                       .first_sample = kBaselineStreams}));
+    return absl::OkStatus();
+  }();
+  RETURN_IF_ERROR(communicator_->Agree(local));
+  for (const Answer& answer : step->answers) {
+    step->metrics.AddSpread("response_length", static_cast<double>(answer.response_tokens()));
+    step->metrics.AddMean("response_length/clip_ratio", answer.truncated ? 1 : 0);
+    step->metrics.AddSpread("prompt_length", static_cast<double>(answer.prompt_ids->size()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PolicyRole::RewardStage(Step* step) {
+  const absl::Status local = [&]() -> absl::Status {
+    RETURN_IF_ERROR(ScoreAnswers(*train_, absl::MakeSpan(step->answers), "", &step->metrics));
+    return ScoreAnswers(*train_, absl::MakeSpan(step->baselines), "baseline/", &step->metrics);
+  }();
+  RETURN_IF_ERROR(communicator_->Agree(local));
+  for (const Answer& answer : step->answers) {
+    if (answer.score.has_value()) step->metrics.AddSpread("critic/score", *answer.score);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PolicyRole::FillLogProbs(CausalLm& model, bool entropy, std::vector<float> Answer::*array, Step* step) {
+  ASSIGN_OR_RETURN(const std::vector<PackedAnswers> micro_batches,
+                   PackAnswers(step->answers, AllPlaces(step->answers), spec_.data().max_token_len_per_gpu()));
+  for (const PackedAnswers& packed : micro_batches) {
+    ASSIGN_OR_RETURN(const TokenScores scores,
+                     model.Score(packed.batch, {.temperature = policy_.temperature, .entropy = entropy}));
+    FromSlots(scores.log_prob, packed, array, absl::MakeSpan(step->answers));
+    if (!entropy) continue;
+    for (const Sequence& sequence : packed.sequences) {
+      for (int64_t slot = sequence.begin; slot < sequence.end; ++slot) {
+        step->metrics.AddMean("actor/entropy", scores.entropy[static_cast<size_t>(slot)]);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PolicyRole::LogProbStage(Step* step) {
+  RETURN_IF_ERROR(communicator_->Agree(FillLogProbs(*model_, /*entropy=*/true, &Answer::old_log_prob, step)));
+  // How far the rollout engine's numbers are from the trainer's, and the weights that correct for it.
+  const ResponseTokens tokens(step->answers);
+  const std::vector<float> old_log_prob = tokens.Gather(step->answers, &Answer::old_log_prob);
+  const std::vector<float> rollout_log_prob = tokens.Gather(step->answers, &Answer::rollout_log_prob);
+  ASSIGN_OR_RETURN(
+      RolloutCorrection correction,
+      CorrectRollout(policy_.correction,
+                     {.batch = tokens.batch(), .old_log_prob = old_log_prob, .rollout_log_prob = rollout_log_prob}));
+  const RolloutCorrectionMetrics& metrics = correction.metrics;
+  step->metrics.AddMean("training/rollout_probs_diff_mean", metrics.probs_diff);
+  step->metrics.AddMax("training/rollout_probs_diff_max", metrics.probs_diff_max);
+  step->metrics.AddMean("training/rollout_logprob_diff_mean", metrics.log_prob_difference);
+  step->metrics.AddMean("rollout_corr/kl", metrics.kl);
+  if (correction.weight.empty()) return absl::OkStatus();
+  step->metrics.AddMean("rollout_corr/rollout_is_mean", metrics.weight);
+  step->metrics.AddMean("rollout_corr/rollout_is_outside", metrics.weight_outside);
+  tokens.Scatter(correction.weight, &Answer::importance_weight, absl::MakeSpan(step->answers));
+  return absl::OkStatus();
+}
+
+absl::Status PolicyRole::RefLogProbStage(Step* step) {
+  if (reference_ == nullptr) return NotOfThisRecipe("ref_logprob");
+  return communicator_->Agree(FillLogProbs(*reference_, /*entropy=*/false, &Answer::ref_log_prob, step));
+}
+
+absl::Status PolicyRole::AdvantageStage(Step* step) {
+  const ResponseTokens tokens(step->answers);
+  std::vector<SampleReward> rewards;
+  std::map<int64_t, std::optional<double>> baselines;
+  for (const Answer& answer : step->baselines) baselines[answer.place] = answer.score;
+  for (const Answer& answer : step->answers) {
+    SampleReward& reward = rewards.emplace_back();
+    reward.group = static_cast<uint64_t>(answer.place);
+    reward.score = answer.score;
+    if (const auto found = baselines.find(answer.place); found != baselines.end()) reward.baseline = found->second;
+  }
+  std::vector<float> token_rewards;
+  WeightedSum kl;
+  if (spec_.algorithm().use_kl_in_reward()) {
+    token_rewards.resize(static_cast<size_t>(tokens.tokens), 0.0f);
+    const std::vector<float> log_prob = tokens.Gather(step->answers, &Answer::old_log_prob);
+    const std::vector<float> ref_log_prob = tokens.Gather(step->answers, &Answer::ref_log_prob);
+    ASSIGN_OR_RETURN(kl, ApplyKlPenalty(policy_.kl_penalty, kl_controller_.kl_coef,
+                                        {.batch = tokens.batch(), .log_prob = log_prob, .ref_log_prob = ref_log_prob},
+                                        std::span<float>(token_rewards)));
+  }
+  const AdvantageInputs inputs = {
+      .batch = tokens.batch(), .samples = rewards, .token_rewards = token_rewards, .values = {}, .components = {}};
+  ASSIGN_OR_RETURN(Advantages advantages, ComputeAdvantages(policy_.advantage, inputs));
+
+  // What the other half, and the controller of the penalty, want to know of all ranks.
+  AdvantageSums& sums = advantages.sums;
+  const auto samples = static_cast<double>(step->answers.size());
+  std::vector<double> totals = {sums.tokens, sums.sum,  sums.squares, sums.samples, sums.samples_in_flat_groups,
+                                kl.sum,      kl.weight, samples};
+  RETURN_IF_ERROR(communicator_->AllReduceSum(absl::MakeSpan(totals)));
+  FinishAdvantages(policy_.advantage, inputs, {totals[0], totals[1], totals[2], totals[3], totals[4]}, advantages);
+  if (spec_.algorithm().use_kl_in_reward()) {
+    const double current = totals[6] > 0 ? totals[5] / totals[6] : 0;
+    step->metrics.AddMean("actor/reward_kl_penalty", current);
+    step->metrics.AddMean("actor/reward_kl_penalty_coeff", kl_controller_.kl_coef);
+    kl_controller_ =
+        UpdateKlController(policy_.kl_controller, kl_controller_, current, static_cast<int64_t>(totals[7]));
+  }
+
+  std::vector<float> narrow(advantages.advantage.begin(), advantages.advantage.end());
+  tokens.Scatter(narrow, &Answer::advantage, absl::MakeSpan(step->answers));
+  std::vector<GroupMetric> groups;
+  for (size_t i = 0; i < step->answers.size(); ++i) {
+    step->answers[i].learned = advantages.scored[i] != 0;
+    groups.push_back({rewards[i].group, rewards[i].score});
+  }
+  if (spec_.algorithm().filter_groups().enable()) {
+    const FilteredGroups filtered = FilterGroups(groups);
+    for (size_t i = 0; i < step->answers.size(); ++i) {
+      if (filtered.keep[i] == 0) step->answers[i].learned = false;
+    }
+    step->metrics.AddSum("training/filtered_groups", static_cast<double>(filtered.dropped.size()));
+  }
+  step->metrics.AddSum("training/flat_groups", static_cast<double>(advantages.counts.flat_groups));
+  for (size_t i = 0; i < step->answers.size(); ++i) {
+    if (!step->answers[i].learned) continue;
+    double reward = *rewards[i].score;
+    for (int64_t t = tokens.sequences[i].begin; t < tokens.sequences[i].end; ++t) {
+      const auto place = static_cast<size_t>(t);
+      step->metrics.AddSpread("critic/advantages", advantages.advantage[place]);
+      step->metrics.AddSpread("critic/returns", advantages.returns[place]);
+      if (!token_rewards.empty()) reward += token_rewards[place];
+    }
+    step->metrics.AddSpread("critic/rewards", reward);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sluice::engine

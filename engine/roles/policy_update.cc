@@ -1,0 +1,178 @@
+// PolicyRole: from advantages to new weights.
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "common/failpoint.h"
+#include "common/status_macros.h"
+#include "engine/model/flops.h"
+#include "engine/roles/policy_role.h"
+
+namespace sluice::engine {
+
+std::vector<std::vector<int32_t>> PolicyRole::MiniBatches(const Step& step, int64_t pass) const {
+  const auto prompts = static_cast<int64_t>(step.prompts.rows.size());
+  const int64_t size = std::min(spec_.actor().ppo_mini_batch_size(), prompts);
+  // Which mini-batch each place of the step is in.
+  std::vector<int64_t> mini_batch_of(static_cast<size_t>(prompts));
+  const uint64_t key = static_cast<uint64_t>(spec_.trainer().seed()) + static_cast<uint64_t>(step.step) * 1'000'003;
+  const EpochPermutation permutation(prompts, key, pass);
+  for (int64_t i = 0; i < prompts; ++i) {
+    const int64_t place = spec_.actor().shuffle() ? permutation(i) : i;
+    mini_batch_of[static_cast<size_t>(place)] = i / size;
+  }
+  std::vector<std::vector<int32_t>> mini_batches(static_cast<size_t>((prompts + size - 1) / size));
+  for (size_t i = 0; i < step.answers.size(); ++i) {
+    const Answer& answer = step.answers[i];
+    if (!answer.learned) continue;
+    mini_batches[static_cast<size_t>(mini_batch_of[static_cast<size_t>(answer.place)])].push_back(
+        static_cast<int32_t>(i));
+  }
+  return mini_batches;
+}
+
+absl::StatusOr<PolicyRole::Update> PolicyRole::UpdateOn(const std::vector<int32_t>& chosen,
+                                                        absl::Span<const Answer> answers) {
+  Update update;
+  std::vector<double> counts = {0, 0};
+  for (const int32_t place : chosen) counts[0] += static_cast<double>(answers[place].response_tokens());
+  counts[1] = static_cast<double>(chosen.size());
+  RETURN_IF_ERROR(communicator_->AllReduceSum(absl::MakeSpan(counts)));
+  update.empty = counts[1] == 0;
+  if (update.empty) return update;
+  const BatchTotals totals = {static_cast<int64_t>(counts[0]), static_cast<int64_t>(counts[1]),
+                              policy_.loss_scale_factor};
+  const TokenScoring scoring = {.temperature = policy_.temperature, .entropy = policy_.loss.entropy_coeff != 0};
+
+  const absl::Status local = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const std::vector<PackedAnswers> micro_batches,
+                     PackAnswers(answers, chosen, spec_.data().max_token_len_per_gpu()));
+    if (micro_batches.empty()) return parameters_->ZeroGradients();
+    GradientMode mode = GradientMode::kOverwrite;
+    for (const PackedAnswers& packed : micro_batches) {
+      const std::vector<float> old_log_prob = BySlot(answers, packed, &Answer::old_log_prob);
+      const std::vector<float> advantage = BySlot(answers, packed, &Answer::advantage);
+      std::vector<float> ref_log_prob, importance_weight;
+      if (policy_.loss.use_kl_loss) ref_log_prob = BySlot(answers, packed, &Answer::ref_log_prob);
+      if (policy_.correction.importance != RolloutImportance::kNone) {
+        importance_weight = BySlot(answers, packed, &Answer::importance_weight);
+      }
+      const auto loss = [&](const TokenScores& scores) -> absl::StatusOr<TokenGradients> {
+        TokenGradients gradients;
+        gradients.d_log_prob.resize(scores.log_prob.size());
+        if (scoring.entropy) gradients.d_entropy.resize(scores.log_prob.size());
+        const PolicyLossInputs inputs = {.batch = {packed.sequences, static_cast<int64_t>(scores.log_prob.size()), {}},
+                                         .log_prob = scores.log_prob,
+                                         .old_log_prob = old_log_prob,
+                                         .advantage = advantage,
+                                         .entropy = scores.entropy,
+                                         .ref_log_prob = ref_log_prob,
+                                         .importance_weight = importance_weight,
+                                         .selected = {}};
+        ASSIGN_OR_RETURN(const PolicyLossMetrics metrics,
+                         PolicyLoss(policy_.loss, inputs, totals, {gradients.d_log_prob, gradients.d_entropy}));
+        update.loss += metrics;
+        return gradients;
+      };
+      RETURN_IF_ERROR(model_->ForwardBackward(packed.batch, scoring, loss, mode));
+      mode = GradientMode::kAccumulate;
+      Failpoint("engine.micro_batch");
+    }
+    return absl::OkStatus();
+  }();
+  RETURN_IF_ERROR(communicator_->Agree(local));
+  RETURN_IF_ERROR(ApplyGradients(/*loss=*/{}));
+  ASSIGN_OR_RETURN(update.applied, optimizer_->Read());
+  return update;
+}
+
+absl::Status PolicyRole::UpdateStage(Step* step, v1::StepMetrics* metrics) {
+  PolicyLossMetrics loss;
+  int64_t updates = 0, skipped = 0;
+  double grad_norm = 0;
+  for (int64_t pass = 0; pass < spec_.actor().ppo_epochs(); ++pass) {
+    for (const std::vector<int32_t>& chosen : MiniBatches(*step, pass)) {
+      ASSIGN_OR_RETURN(const Update update, UpdateOn(chosen, step->answers));
+      if (update.empty) continue;
+      ++updates;
+      loss += update.loss;
+      if (update.applied.skipped) {
+        ++skipped;
+      } else {
+        ++counters_.optimizer_updates;
+        grad_norm += update.applied.grad_norm;
+      }
+    }
+  }
+  if (skipped > 0) {
+    std::vector<int64_t> rows;
+    for (const Answer& answer : step->answers) rows.push_back(answer.row);
+    RETURN_IF_ERROR(NoteSkippedStep(rows));
+  } else {
+    counters_.skipped_in_a_row = 0;
+  }
+  const int64_t applied = updates - skipped;
+  const double mean_norm = applied > 0 ? grad_norm / static_cast<double>(applied) : std::nan("");
+  ASSIGN_OR_RETURN(*metrics, EndStep(step, loss, updates, updates == 0 ? 0 : mean_norm, skipped > 0));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::StepMetrics> PolicyRole::EndStep(Step* step, const PolicyLossMetrics& loss, int64_t updates,
+                                                    double grad_norm, bool skipped) {
+  MetricSums& sums = step->metrics;
+  // Each rank has its part of every update's loss; the parts add up, and the step's is the mean over its updates.
+  if (updates > 0) {
+    const double share = 1.0 / static_cast<double>(updates);
+    sums.AddSum("loss", loss.loss * share);
+    sums.AddSum("actor/pg_loss", loss.pg_loss * share);
+    if (policy_.loss.entropy_coeff != 0) sums.AddSum("actor/entropy_loss", loss.entropy_loss * share);
+    if (policy_.loss.use_kl_loss) sums.AddSum("actor/kl_loss", loss.kl_loss * share);
+    sums.AddMean("actor/pg_clipfrac", loss.clip_fraction);
+    sums.AddMean("actor/pg_clipfrac_lower", loss.clip_fraction_lower);
+    sums.AddMean("actor/ppo_kl", loss.ppo_kl);
+    sums.AddMax("actor/max_abs_log_ratio", loss.max_abs_log_ratio);
+  }
+  double squares = 0, response_tokens = 0;
+  for (const Answer& answer : step->answers) {
+    squares += std::pow(static_cast<double>(answer.tokens()), 2);
+    response_tokens += static_cast<double>(answer.response_tokens());
+    sums.AddSum("tokens", static_cast<double>(answer.tokens()));
+    sums.AddMean("training/learned_answers", answer.learned ? 1 : 0);
+    sums.AddMax("training/staleness", static_cast<double>(steps_done_ - answer.weight_version));
+  }
+  sums.AddSum("squared_lengths", squares);
+  sums.AddSum("response_tokens", response_tokens);
+  sums.AddSum("samples", static_cast<double>(step->answers.size()));
+  ASSIGN_OR_RETURN(auto numbers, sums.Reduce(*communicator_));
+
+  v1::StepMetrics metrics;
+  metrics.set_step(step->step);
+  metrics.set_epoch(step->prompts.epoch);
+  metrics.set_loss(numbers["loss"]);
+  metrics.set_grad_norm(grad_norm);
+  metrics.set_lr(schedule_->LearningRate(schedule_steps_ + 1));
+  metrics.set_weight_decay(schedule_->WeightDecay(schedule_steps_ + 1));
+  metrics.set_tokens(static_cast<int64_t>(numbers["tokens"]));
+  metrics.set_scored_tokens(static_cast<int64_t>(numbers["response_tokens"]));
+  metrics.set_token_slots(metrics.tokens());
+  metrics.set_samples(static_cast<int64_t>(numbers["samples"]));
+  // Forward and backward in each pass; forward alone for generation, the old log-probabilities and the reference's.
+  const double forwards = 2.0 + (reference_ != nullptr ? 1.0 : 0.0);
+  const double passes = static_cast<double>(spec_.actor().ppo_epochs()) + forwards / 3;
+  metrics.set_model_flops(TrainingFlops(parameters_->config(), numbers["tokens"], numbers["squared_lengths"]) * passes);
+  metrics.set_skipped_nonfinite(skipped);
+  for (const char* name : {"loss", "tokens", "response_tokens", "squared_lengths", "samples"}) numbers.erase(name);
+  metrics.mutable_metrics()->insert(numbers.begin(), numbers.end());
+  (*metrics.mutable_metrics())["training/updates"] = static_cast<double>(updates);
+  counters_.samples += metrics.samples();
+  counters_.tokens += metrics.tokens();
+  counters_.loss_tokens += metrics.scored_tokens();
+  metrics.set_nonfinite_steps_total(counters_.skipped_updates);
+  FillMemory(&metrics);
+  ++schedule_steps_;
+  ++steps_done_;
+  return metrics;
+}
+
+}  // namespace sluice::engine

@@ -1,0 +1,70 @@
+#include "tests/e2e/policy_job.h"
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace sluice::testing {
+namespace {
+
+constexpr char kJob[] = R"(name: tiny-policy
+recipe: grpo
+data:
+  max_prompt_length: 32
+  max_response_length: 8
+  train_batch_size: 4
+  max_token_len_per_gpu: 96
+engine: {device: cpu, cpu_threads: 1}
+rollout: {n: 4}
+reward: {kind: format, options: {pattern: "[aeiou]", mode: search}}
+optim: {lr: 2e-3, lr_scheduler_type: constant, weight_decay: 0}
+trainer: {total_training_steps: 3, save_freq: 1, seed: 7, export_hf_model: true}
+)";
+
+}  // namespace
+
+PolicyJob::PolicyJob() {
+  std::string prompts;
+  for (int i = 0; i < 8; ++i) {
+    prompts += nlohmann::json({{"prompt", "Say number " + std::to_string(i)},
+                               {"data_source", i % 2 == 0 ? "even" : "odd"},
+                               {"ground_truth", std::to_string(i)},
+                               {"extra_info", {{"index", i}}}})
+                   .dump() +
+               "\n";
+  }
+  Write("prompts.jsonl", prompts);
+  Write("policy.yaml", kJob);
+}
+
+CommandResult PolicyJob::Run(const std::string& run, const std::vector<std::string>& overrides,
+                             const Environment& environment) const {
+  std::vector<std::string> arguments = {"run", Path("policy.yaml"), "model={path: " + Path("model") + ", init: random}",
+                                        "data.train_files=" + Path("prompts.jsonl"),
+                                        "trainer.default_local_dir=" + Path(run)};
+  arguments.insert(arguments.end(), overrides.begin(), overrides.end());
+  return RunSluice(arguments, environment);
+}
+
+std::vector<std::map<std::string, double>> PolicyJob::Lines(const std::string& run, const std::string& with_key) const {
+  std::vector<std::map<std::string, double>> lines;
+  std::istringstream in(Contents(run + "/metrics.jsonl"));
+  for (std::string line; std::getline(in, line);) {
+    std::map<std::string, double> numbers;
+    const nlohmann::json parsed = nlohmann::json::parse(line);
+    for (const auto& [name, value] : parsed.items()) {
+      if (value.is_number()) numbers[name] = value;
+    }
+    if (numbers.contains(with_key)) lines.push_back(std::move(numbers));
+  }
+  return lines;
+}
+
+std::vector<std::map<std::string, double>> PolicyJob::Steps(const std::string& run) const {
+  return Lines(run, "train/loss");
+}
+
+std::vector<std::map<std::string, double>> PolicyJob::Validations(const std::string& run) const {
+  return Lines(run, "val/score/mean");
+}
+
+}  // namespace sluice::testing

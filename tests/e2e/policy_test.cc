@@ -1,0 +1,207 @@
+// Reinforcement learning through the real programs, in miniature.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/e2e/policy_job.h"
+
+namespace sluice::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(PolicyTest, TheFirstUpdateIsOnPolicy) {
+  const PolicyJob job;
+  const CommandResult result =
+      job.Run("run", {"data.val_files=" + job.Path("prompts.jsonl"), "actor.entropy_coeff=0.01"});
+  ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+  EXPECT_THAT(result.output, HasSubstr("score "));
+  EXPECT_THAT(result.output, HasSubstr("validation score "));
+  const auto steps = job.Steps("run");
+  ASSERT_EQ(steps.size(), 3u);
+  for (const auto& step : steps) {
+    // One update a step: the weights it starts from are those that answered.
+    EXPECT_EQ(step.at("actor/ppo_kl"), 0);
+    EXPECT_EQ(step.at("actor/max_abs_log_ratio"), 0);
+    EXPECT_EQ(step.at("actor/pg_clipfrac"), 0);
+    EXPECT_LT(step.at("training/rollout_logprob_diff_mean"), 1e-4);
+    EXPECT_EQ(step.at("training/updates"), 1);
+    EXPECT_EQ(step.at("training/staleness"), 0);
+    EXPECT_EQ(step.at("train/samples"), 16);
+    EXPECT_GT(step.at("actor/entropy"), 1);
+    for (const char* phase : {"generate", "reward", "logprob", "advantage", "update"}) {
+      EXPECT_TRUE(step.contains(std::string("timing_s/") + phase)) << phase;
+    }
+  }
+  const auto validations = job.Validations("run");
+  ASSERT_EQ(validations.size(), 2u) << "before the first step and after the last";
+  EXPECT_TRUE(validations[0].contains("val/score/even/mean"));
+  EXPECT_FALSE(job.Contents("run/huggingface/model.safetensors").empty());
+}
+
+TEST(PolicyTest, TwoRanksDoWhatOneDoes) {
+  const PolicyJob job;
+  const std::vector<std::string> overrides = {"actor.ppo_mini_batch_size=2", "actor.use_kl_loss=true",
+                                              "trainer.export_hf_model=false"};
+  std::vector<std::string> two = overrides;
+  two.push_back("trainer.n_gpus_per_node=2");
+  const CommandResult first = job.Run("one", overrides), second = job.Run("two", two);
+  ASSERT_EQ(first.exit_code, 0) << first.output << first.errors;
+  ASSERT_EQ(second.exit_code, 0) << second.output << second.errors;
+  const auto one = job.Steps("one"), both = job.Steps("two");
+  ASSERT_EQ(one.size(), both.size());
+  for (size_t i = 0; i < one.size(); ++i) {
+    EXPECT_EQ(both[i].at("training/updates"), 2);
+    EXPECT_EQ(both[i].at("train/tokens"), one[i].at("train/tokens"));
+    EXPECT_NEAR(both[i].at("critic/score/mean"), one[i].at("critic/score/mean"), 1e-12);
+    EXPECT_NEAR(both[i].at("train/loss"), one[i].at("train/loss"), 1e-5);
+    EXPECT_NEAR(both[i].at("train/grad_norm"), one[i].at("train/grad_norm"), 1e-4);
+    EXPECT_NEAR(both[i].at("actor/entropy"), one[i].at("actor/entropy"), 1e-4);
+  }
+}
+
+TEST(PolicyTest, ARunThatIsKilledEndsWithTheSameWeights) {
+  const PolicyJob job;
+  const std::vector<std::string> overrides = {"algorithm.use_kl_in_reward=true",
+                                              "algorithm.kl_ctrl={type: adaptive, kl_coef: 0.1, horizon: 100}"};
+  const CommandResult calm = job.Run("calm", overrides);
+  ASSERT_EQ(calm.exit_code, 0) << calm.output << calm.errors;
+  // The process dies inside of the second step: after its answers were generated, and in its update.
+  for (const char* failpoint : {"engine.stage.generate=2", "engine.micro_batch=7"}) {
+    const std::string run = std::string("killed-") + (failpoint[7] == 's' ? "stage" : "update");
+    const CommandResult killed = job.Run(run, overrides, {{"SLUICE_FAILPOINTS", failpoint}});
+    ASSERT_EQ(killed.exit_code, 0) << killed.output << killed.errors;
+    EXPECT_THAT(killed.output + killed.errors, HasSubstr("was lost"));
+    EXPECT_EQ(job.Contents(run + "/huggingface/model.safetensors"), job.Contents("calm/huggingface/model.safetensors"));
+    EXPECT_EQ(job.Steps(run).back().at("actor/reward_kl_penalty_coeff"),
+              job.Steps("calm").back().at("actor/reward_kl_penalty_coeff"));
+  }
+  EXPECT_NE(job.Steps("calm")[0].at("actor/reward_kl_penalty_coeff"),
+            job.Steps("calm")[2].at("actor/reward_kl_penalty_coeff"))
+      << "the controller moves, so the test above means something";
+}
+
+TEST(PolicyTest, EveryRecipeRuns) {
+  const PolicyJob job;
+  for (const char* recipe : {"grpo", "dr_grpo", "dapo", "gspo", "rloo", "reinforce_plus_plus", "remax", "opo"}) {
+    const CommandResult result =
+        job.Run(recipe, {std::string("recipe=") + recipe, "trainer.total_training_steps=2", "actor.ppo_epochs=2",
+                         "actor.shuffle=true", "actor.ppo_mini_batch_size=3", "trainer.save_freq=-1"});
+    ASSERT_EQ(result.exit_code, 0) << recipe << result.output << result.errors;
+    const auto steps = job.Steps(recipe);
+    ASSERT_EQ(steps.size(), 2u);
+    for (const auto& step : steps) EXPECT_TRUE(std::isfinite(step.at("train/loss"))) << recipe;
+  }
+}
+
+TEST(PolicyTest, EveryLossAndEstimatorRuns) {
+  const PolicyJob job;
+  const std::vector<std::vector<std::string>> kinds = {
+      {"actor.policy_loss.loss_mode=cispo", "algorithm.rollout_correction.rollout_is=token"},
+      {"actor.policy_loss.loss_mode=sapo", "algorithm.adv_estimator=grpo_passk"},
+      {"actor.policy_loss.loss_mode=geo_mean", "algorithm.adv_estimator=reinforce_plus_plus_baseline"},
+      {"actor.policy_loss.loss_mode=gpg", "algorithm.adv_estimator=gpg", "actor.loss_agg_mode=token-sum"},
+      {"actor.policy_loss={loss_mode: dro, dro_beta: 0.1}", "actor.loss_agg_mode=seq-mean-token-sum",
+       "algorithm.rollout_correction={rollout_is: sequence, rollout_is_threshold: 0.5_2.0}"}};
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    std::vector<std::string> overrides = kinds[i];
+    overrides.insert(overrides.end(), {"trainer.total_training_steps=1", "trainer.export_hf_model=false"});
+    const std::string run = "kind" + std::to_string(i);
+    const CommandResult result = job.Run(run, overrides);
+    ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+    EXPECT_TRUE(std::isfinite(job.Steps(run).at(0).at("train/loss")));
+  }
+}
+
+TEST(PolicyTest, RewardsThatFailAreCountedAndLeftOut) {
+  const PolicyJob job;
+  job.Write("reward.py", R"(
+def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs):
+    index = extra_info["index"]
+    if index == 0: raise ValueError("no idea")
+    if index == 2: return float("nan")
+    if index == 4: return "much"
+    if index == 6:
+        while True: pass
+    return {"score": float(len(solution_str) % 3), "length": len(solution_str)}
+)");
+  const CommandResult result =
+      job.Run("run", {"reward={custom_reward_function: {path: " + job.Path("reward.py") + ", timeout_s: 0.3}}",
+                      "data.train_batch_size=8", "trainer.total_training_steps=1", "trainer.export_hf_model=false"});
+  ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+  const auto step = job.Steps("run").at(0);
+  EXPECT_EQ(step.at("reward/errors/raised"), 4);
+  EXPECT_EQ(step.at("reward/errors/bad_value"), 8);
+  EXPECT_EQ(step.at("reward/errors/timeout"), 4);
+  EXPECT_EQ(step.at("training/learned_answers"), 0.5);
+}
+
+TEST(PolicyTest, WithoutAnyRewardNothingIsLearned) {
+  const PolicyJob job;
+  job.Write("reward.py", "def compute_score(**kwargs): raise ValueError('never')\n");
+  const CommandResult result = job.Run("run", {"reward={custom_reward_function: {path: " + job.Path("reward.py") + "}}",
+                                               "trainer.total_training_steps=1", "trainer.export_hf_model=false"});
+  ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+  const auto step = job.Steps("run").at(0);
+  EXPECT_EQ(step.at("training/updates"), 0);
+  EXPECT_FALSE(step.contains("critic/score/mean"));
+}
+
+TEST(PolicyTest, EqualRewardsTeachNothing) {
+  const PolicyJob job;
+  const std::vector<std::string> overrides = {"reward={kind: format, options: {pattern: \".*\"}}",
+                                              "trainer.total_training_steps=1"};
+  const CommandResult result = job.Run("run", overrides);
+  ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+  const auto step = job.Steps("run").at(0);
+  EXPECT_EQ(step.at("training/flat_groups"), 4);
+  EXPECT_EQ(step.at("critic/advantages/max"), 0);
+  EXPECT_EQ(step.at("train/loss"), 0);
+  EXPECT_EQ(step.at("train/grad_norm"), 0);
+  std::vector<std::string> filtered = overrides;
+  filtered.push_back("algorithm.filter_groups.enable=true");
+  ASSERT_EQ(job.Run("filtered", filtered).exit_code, 0);
+  EXPECT_EQ(job.Steps("filtered").at(0).at("training/filtered_groups"), 4);
+  EXPECT_EQ(job.Steps("filtered").at(0).at("training/updates"), 0);
+}
+
+TEST(PolicyTest, BadInputIsNamed) {
+  const PolicyJob job;
+  job.Write("broken.py", "import no_such_module\n");
+  job.Write("empty.jsonl", "{\"prompt\": \"\", \"data_source\": \"x\"}\n");
+  job.Write("long.jsonl", "{\"prompt\": \"" + std::string(400, 'x') + "\", \"data_source\": \"x\"}\n");
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"reward={kind: auto}"}, "data.train_files: "},
+      {{"reward={kind: gsmk8}"}, "reward: "},
+      {{"reward={custom_reward_function: {path: " + job.Path("broken.py") + "}}"}, "no_such_module"},
+      {{"reward={custom_reward_function: {path: " + job.Path("absent.py") + "}}"}, "absent.py"},
+      {{"data.train_files=" + job.Path("empty.jsonl")}, "empty.jsonl:1"},
+      {{"data.train_files=" + job.Path("long.jsonl")}, "long.jsonl:1"},
+      {{"data.max_response_length=100"}, "data.max_token_len_per_gpu: "},
+      {{"rollout.temperature=-1"}, "rollout.temperature: "},
+      {{"algorithm.adv_estimator=grop"}, "algorithm.adv_estimator: expected one of"},
+      {{"data.format=text"}, "data.format: "}};
+  for (const auto& [overrides, message] : cases) {
+    const CommandResult result = job.Run("run", overrides);
+    EXPECT_EQ(result.exit_code, 2) << overrides[0] << result.output << result.errors;
+    EXPECT_THAT(result.output + result.errors, HasSubstr(message));
+  }
+}
+
+TEST(PolicyTest, ThePlanShowsTheDataFlow) {
+  const PolicyJob job;
+  const CommandResult result =
+      RunSluice({"plan", job.Path("policy.yaml"), "model={path: " + job.Path("model") + ", init: random}",
+                 "data.train_files=" + job.Path("prompts.jsonl"), "actor.use_kl_loss=true"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.output, HasSubstr("data flow of a step"));
+  EXPECT_THAT(result.output, HasSubstr("<- score, old_logprob, ref_logprob"));
+  EXPECT_THAT(result.output, HasSubstr("key/value cache"));
+  EXPECT_THAT(result.output, HasSubstr("answers per step            16"));
+}
+
+}  // namespace
+}  // namespace sluice::testing
