@@ -86,6 +86,17 @@ async def compute_score(data_source, solution_str, ground_truth, extra_info):
   EXPECT_TRUE(none.empty());
 }
 
+// An answer that is there before the next wait must be noticed: a wake-up that is missed would last until the deadline.
+TEST_F(PythonRewardTest, AnswersAtOnceAreNoticed) {
+  options_.workers = 2;
+  options_.timeout = absl::Hours(1);
+  ASSERT_OK_AND_ASSIGN(const auto reward, Start("def compute_score(**kwargs): return 1\n"));
+  for (int call = 0; call < 3; ++call) {
+    ASSERT_OK_AND_ASSIGN(const auto results, reward->Score(std::vector<RewardRequest>(300)));
+    for (const RewardResult& result : results) EXPECT_EQ(result.score, 1) << result.message;
+  }
+}
+
 // Everything that can go wrong with one response: named, counted apart, and the next one is judged as ever.
 TEST_F(PythonRewardTest, NamesWhatGoesWrong) {
   options_.timeout = absl::Milliseconds(1500);  // far more than the others take, also on a busy machine

@@ -49,10 +49,11 @@ RewardProcess::RewardProcess(std::unique_ptr<ChildProcess> process, std::string 
 
 void RewardProcess::Send(const std::string& line) {
   absl::StrAppend(&unsent_, line, "\n");
-  Pump();
+  // Only sends: an answer read here would be one that the owner's poll waits for.
+  SendWhatFits();
 }
 
-void RewardProcess::Pump() {
+void RewardProcess::SendWhatFits() {
   while (!unsent_.empty() && !is_closed_) {
     const ssize_t sent = send(socket(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL);
     if (sent > 0) {
@@ -63,6 +64,10 @@ void RewardProcess::Pump() {
       unsent_.clear();  // nobody reads any more; what came before is still to be taken
     }
   }
+}
+
+void RewardProcess::Pump() {
+  SendWhatFits();
   char buffer[65536];
   while (!is_closed_ && !line_is_too_long_) {
     const ssize_t count = recv(socket(), buffer, sizeof(buffer), 0);

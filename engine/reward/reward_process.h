@@ -34,7 +34,7 @@ class RewardProcess {
 
   // Sends `line` and a line end, later as far as it must wait.
   void Send(const std::string& line);
-  // Moves what can be moved now, both ways.
+  // Moves what can be moved now, both ways. After it every line must be taken before the owner polls again.
   void Pump();
   // The next whole line that came.
   std::optional<std::string> TakeLine();
@@ -49,6 +49,7 @@ class RewardProcess {
 
  private:
   RewardProcess(std::unique_ptr<ChildProcess> process, std::string log_path);
+  void SendWhatFits();
   bool HasEnded() const;
   // How it ended; nothing where it lives on without a connection.
   std::optional<ProcessExit> AwaitExit() const;
