@@ -76,9 +76,6 @@ int64_t LogitsBytes(const CausalLmOptions& options, kernels::Device device) {
   return device.is_cpu() ? kernels::kDefaultLogitsBytes : options.logits_bytes;
 }
 
-// What a recorded graph holds.
-enum Segment : int { kForwardSegment, kBackwardOverwrites, kBackwardAccumulates };
-
 }  // namespace
 
 CausalLm::CausalLm(const Parameters* parameters, const ModelConfig* config, const CausalLmOptions& options)
@@ -117,6 +114,7 @@ int64_t CausalLm::BytesFor(const ModelConfig& config, DType dtype, const CausalL
 }
 
 int64_t CausalLm::HeadWorkspace(const ModelConfig& config, DType dtype, const CausalLmOptions& options) {
+  if (config.value_head) return kernels::kMatMulWorkspace;
   return kernels::CrossEntropyWorkspace(options.token_slots, config.hidden_size, config.vocab_size, dtype,
                                         options.logits_bytes) +
          kernels::kMatMulWorkspace;
@@ -206,7 +204,7 @@ LayerContext CausalLm::Context(const MicroBatch& batch, GradientMode mode) const
           .stream = stream_};
 }
 
-absl::Status CausalLm::RunRecorded(int segment, absl::FunctionRef<absl::Status()> body) {
+absl::Status CausalLm::RunRecorded(Segment segment, absl::FunctionRef<absl::Status()> body) {
   if (!recordable_ || !options_.cuda_graphs) return body();
   Recorded& recorded = recorded_[{room_, segment}];
   if (!recorded.ran) {
@@ -218,6 +216,16 @@ absl::Status CausalLm::RunRecorded(int segment, absl::FunctionRef<absl::Status()
     ASSIGN_OR_RETURN(recorded.graph, CudaGraph::Capture(stream_, body));
   }
   return recorded.graph->Launch(stream_);
+}
+
+absl::Status CausalLm::RunForward(const LayerContext& context) {
+  return RunRecorded(Segment::kForward, [&] { return ForwardLayers(context); });
+}
+
+absl::Status CausalLm::RunBackward(const LayerContext& context, GradientMode mode) {
+  const bool overwrites = mode == GradientMode::kOverwrite;
+  return RunRecorded(overwrites ? Segment::kBackwardOverwrites : Segment::kBackwardAccumulates,
+                     [&] { return BackwardLayers(context); });
 }
 
 absl::Status CausalLm::ForwardLayers(const LayerContext& context) {
@@ -282,13 +290,14 @@ absl::Status CausalLm::BackwardLayers(const LayerContext& context) {
       context.stream);
 }
 
-// Zeroes the gradients that the backward only ever adds to: all but the matrices, which products overwrite.
+// Zeroes the gradients that the backward only ever adds to: all but the matrices, which products overwrite, as does a
+// value head.
 absl::Status CausalLm::ClearOverwritten() {
   const ParameterLayout& layout = parameters_->layout();
   const TensorView gradients = parameters_->gradients();
   RETURN_IF_ERROR(kernels::Fill(gradients.Rows(layout.decayed_size(), layout.size()), 0.0f, stream_));
   // A tied embedding's gradient begins with the head's product; one of its own only receives rows.
-  if (config_->tie_word_embeddings) return absl::OkStatus();
+  if (config_->tie_word_embeddings && !config_->value_head) return absl::OkStatus();
   const TensorView embedding = parameters_->gradient_weights().embedding;
   return kernels::Fill(embedding, 0.0f, stream_);
 }
@@ -317,11 +326,18 @@ absl::StatusOr<std::vector<float>> CausalLm::TokenLogProbs() const {
   return log_probs;
 }
 
+absl::Status CausalLm::RequireHead(bool value_head) const {
+  if (config_->value_head == value_head) return absl::OkStatus();
+  return absl::FailedPreconditionError(value_head ? "the model has no value head"
+                                                  : "the model has a value head in place of the language-model head");
+}
+
 absl::Status CausalLm::Forward(const MicroBatch& batch) {
+  RETURN_IF_ERROR(RequireHead(/*value_head=*/false));
   RETURN_IF_ERROR(Upload(batch));
   if (tokens_ == 0) return absl::OkStatus();
   const LayerContext context = Context(batch, GradientMode::kAccumulate);
-  RETURN_IF_ERROR(RunRecorded(kForwardSegment, [&] { return ForwardLayers(context); }));
+  RETURN_IF_ERROR(RunForward(context));
   RETURN_IF_ERROR(kernels::Forward(
       kernels::CrossEntropyForward{.in = HeadInputs(), .log_prob = log_prob_.Rows(0, tokens_)}, stream_));
   return AddLoss();
@@ -329,6 +345,7 @@ absl::Status CausalLm::Forward(const MicroBatch& batch) {
 
 absl::Status CausalLm::ForwardBackward(const MicroBatch& batch, double loss_scale, GradientMode mode) {
   if (!options_.backward) return absl::FailedPreconditionError("the model was created without a backward");
+  RETURN_IF_ERROR(RequireHead(/*value_head=*/false));
   RETURN_IF_ERROR(Upload(batch));
   const bool overwrites = mode == GradientMode::kOverwrite;
   if (tokens_ == 0) {
@@ -336,7 +353,7 @@ absl::Status CausalLm::ForwardBackward(const MicroBatch& batch, double loss_scal
   }
   const LayerContext context = Context(batch, mode);
   if (overwrites) RETURN_IF_ERROR(ClearOverwritten());
-  RETURN_IF_ERROR(RunRecorded(kForwardSegment, [&] { return ForwardLayers(context); }));
+  RETURN_IF_ERROR(RunForward(context));
   // By itself: its work depends on how many slots are scored.
   RETURN_IF_ERROR(kernels::Fill(loss_gradient_.Rows(0, tokens_), static_cast<float>(loss_scale), stream_));
   const TensorView hidden = hidden_.Rows(0, tokens_);
@@ -349,89 +366,17 @@ absl::Status CausalLm::ForwardBackward(const MicroBatch& batch, double loss_scal
                                                                     .accumulate_dweight = !overwrites},
                                stream_));
   RETURN_IF_ERROR(AddLoss());
-  return RunRecorded(overwrites ? kBackwardOverwrites : kBackwardAccumulates, [&] { return BackwardLayers(context); });
-}
-
-absl::StatusOr<TokenScores> CausalLm::ScoreForwarded(const TokenScoring& scoring) {
-  kernels::CrossEntropyInputs inputs = HeadInputs();
-  inputs.temperature = scoring.temperature;
-  const TensorView entropy = scoring.entropy ? entropy_.Rows(0, tokens_) : TensorView::Empty();
-  RETURN_IF_ERROR(kernels::Forward(kernels::CrossEntropyForward{.in = inputs,
-                                                                .log_prob = log_prob_.Rows(0, tokens_),
-                                                                .logsumexp = logsumexp_.Rows(0, tokens_),
-                                                                .entropy = entropy},
-                                   stream_));
-  TokenScores scores;
-  ASSIGN_OR_RETURN(scores.log_prob, TokenLogProbs());
-  if (!scoring.entropy) return scores;
-  scores.entropy.resize(static_cast<size_t>(slots_), 0.0f);
-  RETURN_IF_ERROR(CopyTensor(entropy, TensorView(scores.entropy.data(), {tokens_})));
-  return scores;
-}
-
-absl::StatusOr<TokenScores> CausalLm::Score(const MicroBatch& batch, const TokenScoring& scoring) {
-  if (!options_.token_losses) return absl::FailedPreconditionError("the model was created without token_losses");
-  RETURN_IF_ERROR(Upload(batch));
-  if (tokens_ == 0) {
-    const size_t slots = static_cast<size_t>(slots_);
-    return TokenScores{std::vector<float>(slots), std::vector<float>(scoring.entropy ? slots : 0)};
-  }
-  const LayerContext context = Context(batch, GradientMode::kAccumulate);
-  RETURN_IF_ERROR(RunRecorded(kForwardSegment, [&] { return ForwardLayers(context); }));
-  return ScoreForwarded(scoring);
-}
-
-absl::Status CausalLm::ForwardBackward(const MicroBatch& batch, const TokenScoring& scoring,
-                                       absl::FunctionRef<absl::StatusOr<TokenGradients>(const TokenScores&)> loss,
-                                       GradientMode mode) {
-  if (!options_.backward) return absl::FailedPreconditionError("the model was created without a backward");
-  ASSIGN_OR_RETURN(const TokenScores scores, Score(batch, scoring));
-  const bool overwrites = mode == GradientMode::kOverwrite;
-  if (tokens_ == 0) {
-    return overwrites ? kernels::Fill(parameters_->gradients(), 0.0f, stream_) : absl::OkStatus();
-  }
-  ASSIGN_OR_RETURN(TokenGradients gradients, loss(scores));
-  const size_t slots = static_cast<size_t>(slots_);
-  if (gradients.d_log_prob.size() != slots || (!gradients.d_entropy.empty() && gradients.d_entropy.size() != slots) ||
-      (!gradients.d_entropy.empty() && !scoring.entropy)) {
-    return absl::InvalidArgumentError(absl::StrCat("gradients of ", gradients.d_log_prob.size(),
-                                                   " log-probabilities and ", gradients.d_entropy.size(),
-                                                   " entropies for ", slots, " slots"));
-  }
-  // The head works with derivatives by -log p.
-  for (float& value : gradients.d_log_prob) value = -value;
-  const TensorView d_loss = loss_gradient_.Rows(0, tokens_);
-  RETURN_IF_ERROR(CopyTensor(ConstTensorView(gradients.d_log_prob.data(), {tokens_}), d_loss));
-  ConstTensorView d_entropy, entropy;
-  if (!gradients.d_entropy.empty()) {
-    const TensorView on_device = entropy_gradient_.Rows(0, tokens_);
-    RETURN_IF_ERROR(CopyTensor(ConstTensorView(gradients.d_entropy.data(), {tokens_}), on_device));
-    d_entropy = on_device;
-    entropy = entropy_.Rows(0, tokens_);
-  }
-  const LayerContext context = Context(batch, mode);
-  if (overwrites) RETURN_IF_ERROR(ClearOverwritten());
-  kernels::CrossEntropyInputs inputs = HeadInputs();
-  inputs.temperature = scoring.temperature;
-  RETURN_IF_ERROR(kernels::Backward(kernels::CrossEntropyBackward{.in = inputs,
-                                                                  .d_loss = d_loss,
-                                                                  .d_entropy = d_entropy,
-                                                                  .logsumexp = logsumexp_.Rows(0, tokens_),
-                                                                  .entropy = entropy,
-                                                                  .dhidden = hidden_.Rows(0, tokens_),
-                                                                  .dweight = parameters_->gradient_weights().head,
-                                                                  .accumulate_dweight = !overwrites},
-                                    stream_));
-  return RunRecorded(overwrites ? kBackwardOverwrites : kBackwardAccumulates, [&] { return BackwardLayers(context); });
+  return RunBackward(context, mode);
 }
 
 absl::StatusOr<std::vector<float>> CausalLm::Logits(const MicroBatch& batch) {
+  RETURN_IF_ERROR(RequireHead(/*value_head=*/false));
   RETURN_IF_ERROR(Upload(batch));
   const int64_t used = batch.used_slots();
   std::vector<float> logits(static_cast<size_t>(used * config_->vocab_size));
   if (used == 0) return logits;
   const LayerContext context = Context(batch, GradientMode::kAccumulate);
-  RETURN_IF_ERROR(RunRecorded(kForwardSegment, [&] { return ForwardLayers(context); }));
+  RETURN_IF_ERROR(RunForward(context));
   // Some rows at a time: the logits of all would not fit beside a large model.
   constexpr int64_t kRows = 256;
   const int64_t rows_at_once = std::min(kRows, used);

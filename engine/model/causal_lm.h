@@ -1,4 +1,5 @@
-// A decoder-only language model over packed micro-batches: loss, gradients, logits.
+// A decoder-only language model over packed micro-batches: loss, gradients, logits. With a value head in place of the
+// language-model head (ModelConfig::value_head): values and their gradients (causal_lm_values.cc).
 //
 //   ASSIGN_OR_RETURN(auto model, CausalLm::Create(parameters.get(), {.token_slots = 1024, .backward = true}));
 //   RETURN_IF_ERROR(model->ResetLoss());
@@ -100,6 +101,14 @@ class CausalLm {
                                absl::FunctionRef<absl::StatusOr<TokenGradients>(const TokenScores&)> loss,
                                GradientMode mode);
 
+  // With a value head; FailedPrecondition without, as are all the calls above with one. Labels are not read.
+  // The values of all used slots, slot by slot; 0 in the tail. Waits for the device.
+  absl::StatusOr<std::vector<float>> Values(const MicroBatch& batch);
+  // `loss` gives the derivatives by the values, [T] (those of the tail are not read); otherwise as above.
+  absl::Status ForwardBackward(
+      const MicroBatch& batch,
+      absl::FunctionRef<absl::StatusOr<std::vector<float>>(const std::vector<float>& values)> loss, GradientMode mode);
+
   // The sum of -log p(label), in nats, over all batches since ResetLoss; [1] fp64 on the device.
   absl::Status ResetLoss();
   kernels::TensorView loss_sum() const { return loss_sum_; }
@@ -124,6 +133,8 @@ class CausalLm {
   static int64_t HeadWorkspace(const ModelConfig& config, kernels::DType dtype, const CausalLmOptions& options);
 
  private:
+  // What a recorded graph holds.
+  enum class Segment : uint8_t { kForward, kBackwardOverwrites, kBackwardAccumulates };
   struct Recorded {
     bool ran = false;
     std::unique_ptr<CudaGraph> graph;
@@ -133,10 +144,13 @@ class CausalLm {
   void Carve(const ModelConfig& config, kernels::DType dtype, Carver& carver);
   absl::Status Reserve(const AttentionRoom& room);
   absl::Status Upload(const MicroBatch& batch);
+  absl::Status RequireHead(bool value_head) const;
   LayerContext Context(const MicroBatch& batch, GradientMode mode) const;
   kernels::TensorView Bounds() const;  // of room_, for attention in cuDNN; else empty
   // Runs `body`, or what was recorded of it.
-  absl::Status RunRecorded(int segment, absl::FunctionRef<absl::Status()> body);
+  absl::Status RunRecorded(Segment segment, absl::FunctionRef<absl::Status()> body);
+  absl::Status RunForward(const LayerContext& context);
+  absl::Status RunBackward(const LayerContext& context, GradientMode mode);
   absl::Status ForwardLayers(const LayerContext& context);
   absl::Status BackwardLayers(const LayerContext& context);
   absl::Status ClearOverwritten();
@@ -156,7 +170,7 @@ class CausalLm {
   int64_t tokens_ = 0;  // rows in use by it
   AttentionRoom room_;  // of the last batch
   std::set<AttentionRoom> reserved_;
-  std::map<std::pair<AttentionRoom, int>, Recorded> recorded_;  // by room and segment
+  std::map<std::pair<AttentionRoom, Segment>, Recorded> recorded_;  // by room and segment
 
   kernels::TensorView inv_freq_;                     // [D / 2] fp32
   kernels::TensorView cos_sin_;                      // [T, D] fp32
@@ -169,7 +183,7 @@ class CausalLm {
   kernels::TensorView final_rstd_;      // [T] fp32
   kernels::TensorView hidden_;          // [T, H] after the final norm; then its gradient
   kernels::TensorView loss_gradient_;   // [T] fp32
-  kernels::TensorView log_prob_;        // [T] fp32
+  kernels::TensorView log_prob_;        // [T] fp32; with a value head the values
   kernels::TensorView loss_sum_;        // [1] fp64
   // With token_losses; else empty.
   kernels::TensorView logsumexp_;         // [T] fp32

@@ -7,8 +7,8 @@ double TrainingFlops(const ModelConfig& config, double tokens, double sum_of_squ
   const double attention = hidden * static_cast<double>(config.qkv_size() + config.query_size());
   const double feed_forward = 3 * hidden * static_cast<double>(config.intermediate_size);
   const double layers = static_cast<double>(config.layers);
-  const double matrix_parameters =
-      layers * (attention + feed_forward) + hidden * static_cast<double>(config.vocab_size);
+  const double head = config.value_head ? 1.0 : static_cast<double>(config.vocab_size);
+  const double matrix_parameters = layers * (attention + feed_forward) + hidden * head;
   return 6 * matrix_parameters * tokens +
          6 * sum_of_squared_lengths * static_cast<double>(config.query_size()) * layers;
 }

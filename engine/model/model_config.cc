@@ -169,7 +169,24 @@ absl::Status ApplyOverrides(const Json& overrides, Json& config) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<const Architecture*> FindArchitecture(const Json& config) {
+constexpr std::string_view kLanguageModel = "ForCausalLM";
+constexpr std::string_view kClassifier = "ForSequenceClassification";
+
+// The name of the class with the same layers and another head.
+std::string WithHead(std::string_view name, std::string_view from, std::string_view to) {
+  return absl::StrCat(std::string(name.substr(0, name.size() - from.size())), std::string(to));
+}
+
+// A classifier is a value head if it has one label; its names are what `transformers` counts.
+absl::Status CheckOneLabel(const Json& config) {
+  const auto names = config.find("id2label");
+  const auto count = config.find("num_labels");
+  const bool one =
+      names != config.end() && names->is_object() ? names->size() == 1 : count != config.end() && *count == 1;
+  return one ? absl::OkStatus() : Invalid("id2label", "a value head is a classifier with one label");
+}
+
+absl::StatusOr<const Architecture*> FindArchitecture(const Json& config, bool value_head) {
   std::string supported;
   for (const Architecture& row : kArchitectures)
     absl::StrAppend(&supported, supported.empty() ? "" : ", ", std::string(row.name));
@@ -177,7 +194,11 @@ absl::StatusOr<const Architecture*> FindArchitecture(const Json& config) {
   if (it == config.end() || !it->is_array() || it->size() != 1 || !(*it)[0].is_string()) {
     return Invalid("architectures", absl::StrCat("expected a list of one name, one of ", supported));
   }
-  const std::string name = (*it)[0].get<std::string>();
+  std::string name = (*it)[0].get<std::string>();
+  if (value_head && name.ends_with(kClassifier)) {
+    RETURN_IF_ERROR(CheckOneLabel(config));
+    name = WithHead(name, kClassifier, kLanguageModel);
+  }
   for (const Architecture& row : kArchitectures) {
     if (row.name == name) return &row;
   }
@@ -316,18 +337,17 @@ absl::Status CheckSizes(const ModelConfig& config, bool has_head_dim) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json, std::string_view override_json) {
+absl::StatusOr<ModelConfig> Parse(std::string_view config_json, std::string_view override_json, bool value_head) {
   ASSIGN_OR_RETURN(Json json, ParseObject(config_json, "config.json"));
   if (!override_json.empty()) {
     ASSIGN_OR_RETURN(const Json overrides, ParseObject(override_json, "model.override_config"));
     RETURN_IF_ERROR(ApplyOverrides(overrides, json));
   }
-  ASSIGN_OR_RETURN(const Architecture* architecture, FindArchitecture(json));
+  ASSIGN_OR_RETURN(const Architecture* architecture, FindArchitecture(json, value_head));
   const Reader reader(json);
 
   ModelConfig config;
+  config.value_head = value_head;
   config.architecture = std::string(architecture->name);
   ASSIGN_OR_RETURN(config.vocab_size, reader.Integer("vocab_size", std::nullopt, 1));
   ASSIGN_OR_RETURN(config.hidden_size, reader.Integer("hidden_size", std::nullopt, 1));
@@ -365,7 +385,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json, std::
   return config;
 }
 
-absl::StatusOr<ModelConfig> LoadModelConfig(const std::filesystem::path& folder, std::string_view override_json) {
+absl::StatusOr<ModelConfig> Load(const std::filesystem::path& folder, std::string_view override_json, bool value_head) {
   std::ifstream file(folder / "config.json", std::ios::binary);
   if (!file) {
     return absl::NotFoundError(
@@ -373,15 +393,38 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::filesystem::path& folder,
   }
   std::stringstream text;
   text << file.rdbuf();
-  auto config = ParseModelConfig(text.str(), override_json);
+  auto config = Parse(text.str(), override_json, value_head);
   if (!config.ok()) return Annotate(config.status(), folder.string());
   return config;
+}
+
+}  // namespace
+
+absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json, std::string_view override_json) {
+  return Parse(config_json, override_json, /*value_head=*/false);
+}
+
+absl::StatusOr<ModelConfig> ParseValueModelConfig(std::string_view config_json, std::string_view override_json) {
+  return Parse(config_json, override_json, /*value_head=*/true);
+}
+
+absl::StatusOr<ModelConfig> LoadModelConfig(const std::filesystem::path& folder, std::string_view override_json) {
+  return Load(folder, override_json, /*value_head=*/false);
+}
+
+absl::StatusOr<ModelConfig> LoadValueModelConfig(const std::filesystem::path& folder, std::string_view override_json) {
+  return Load(folder, override_json, /*value_head=*/true);
 }
 
 std::string ExportConfigJson(const ModelConfig& config, kernels::DType storage_dtype) {
   // Parsed before, so it parses again.
   Json json = Json::parse(config.json, nullptr, /*allow_exceptions=*/false);
   json["tie_word_embeddings"] = config.tie_word_embeddings;
+  if (config.value_head) {
+    json["architectures"] = Json::array({WithHead(config.architecture, kLanguageModel, kClassifier)});
+    json["id2label"] = {{"0", "LABEL_0"}};
+    json["label2id"] = {{"LABEL_0", 0}};
+  }
   const char* name = storage_dtype == kernels::DType::kBFloat16 ? "bfloat16" : "float32";
   json[json.contains("dtype") && !json.contains("torch_dtype") ? "dtype" : "torch_dtype"] = name;
   if (json.contains("dtype")) json["dtype"] = name;

@@ -44,6 +44,7 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool qk_norm = false;  // RMS norm of each query and key head before the rotation (Qwen3)
   bool tie_word_embeddings = false;
+  bool value_head = false;  // one number a token in place of the language-model head, tied or not
   RopeConfig rope;
   std::vector<int64_t> windows;  // [layers] tokens a query sees, itself included; 0: all before it
   double initializer_range = 0.02;
@@ -63,10 +64,17 @@ struct ModelConfig {
 // architecture, activation or RoPE scaling that is not supported, an override of a key that exists nowhere.
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json, std::string_view override_json = "");
 
+// The same for a model with a value head: of a language model, whose own head is left out, or of its class for
+// sequence classification ("LlamaForSequenceClassification") with one label. InvalidArgument: more labels.
+absl::StatusOr<ModelConfig> ParseValueModelConfig(std::string_view config_json, std::string_view override_json = "");
+
 // Reads folder/config.json. NotFound, naming the folder, where there is none.
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::filesystem::path& folder, std::string_view override_json = "");
+absl::StatusOr<ModelConfig> LoadValueModelConfig(const std::filesystem::path& folder,
+                                                 std::string_view override_json = "");
 
 // config.json of a model written by us: the source's own keys, with tied embeddings and storage type as they now are.
+// With a value head: the class for sequence classification, with one label.
 std::string ExportConfigJson(const ModelConfig& config, kernels::DType storage_dtype);
 
 // InvalidArgument unless every id the tokenizer can produce has a row in the embedding.

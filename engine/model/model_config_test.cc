@@ -165,6 +165,34 @@ TEST(ModelConfigTest, ExportKeepsTheKeysOfTheSource) {
   EXPECT_EQ(exported["tie_word_embeddings"], true);
 }
 
+TEST(ModelConfigTest, AValueHeadIsAClassifierWithOneLabel) {
+  const nlohmann::json tied = With(Llama(), {{"tie_word_embeddings", true}});
+  for (const nlohmann::json& language : {Llama(), tied}) {
+    ASSERT_OK_AND_ASSIGN(const ModelConfig config, ParseValueModelConfig(language.dump()));
+    EXPECT_TRUE(config.value_head);
+    EXPECT_EQ(config.architecture, "LlamaForCausalLM");
+    const std::string exported = ExportConfigJson(config, kernels::DType::kFloat32);
+    const nlohmann::json json = nlohmann::json::parse(exported);
+    EXPECT_EQ(json["architectures"], nlohmann::json({"LlamaForSequenceClassification"}));
+    EXPECT_EQ(json["id2label"].size(), 1u);
+    // What was written is read, as a value model alone.
+    ASSERT_OK_AND_ASSIGN(const ModelConfig again, ParseValueModelConfig(exported));
+    EXPECT_TRUE(again.value_head);
+    EXPECT_EQ(ExportConfigJson(again, kernels::DType::kFloat32), exported);
+    EXPECT_THAT(ParseModelConfig(exported), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                     HasSubstr("LlamaForSequenceClassification is not supported")));
+  }
+  const auto classifier = [](const nlohmann::json& changes) {
+    const nlohmann::json config = With(Llama(), {{"architectures", {"LlamaForSequenceClassification"}}});
+    return ParseValueModelConfig(With(config, changes).dump());
+  };
+  EXPECT_OK(classifier({{"num_labels", 1}}));
+  const auto refused = StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("one label"));
+  EXPECT_THAT(classifier(nlohmann::json::object()), refused) << "transformers' default is two";
+  EXPECT_THAT(classifier({{"num_labels", 3}}), refused);
+  EXPECT_THAT(classifier({{"id2label", {{"0", "bad"}, {"1", "good"}}}, {"num_labels", 1}}), refused);
+}
+
 TEST(ModelConfigTest, TokenizerMustFitTheEmbedding) {
   ASSERT_OK_AND_ASSIGN(const ModelConfig config, ParseModelConfig(Llama().dump()));
   EXPECT_OK(CheckVocabularySize(config, 100));

@@ -40,6 +40,10 @@ ModelWeights CarveWeights(const ModelConfig& config, const ParameterLayout& layo
     w.down_bias = carve("mlp.down_proj.bias", {hidden});
   }
   weights.final_norm = Carve(layout, flat, "model.norm.weight", {hidden});
+  if (config.value_head) {
+    weights.head = Carve(layout, flat, "score.weight", {1, hidden});
+    return weights;
+  }
   weights.head = config.tie_word_embeddings ? weights.embedding
                                             : Carve(layout, flat, "lm_head.weight", {config.vocab_size, hidden});
   return weights;

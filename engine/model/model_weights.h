@@ -30,7 +30,7 @@ struct ModelWeights {
   kernels::TensorView embedding;  // [V, H]
   std::vector<LayerWeights> layers;
   kernels::TensorView final_norm;  // [H]
-  kernels::TensorView head;        // [V, H]; the embedding itself where they are tied
+  kernels::TensorView head;        // [V, H], the embedding itself where they are tied; or the value head, [1, H]
 };
 
 // REQUIRES: flat is dense, [layout.size()], and layout is the layout of config.

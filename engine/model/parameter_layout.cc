@@ -28,7 +28,10 @@ void ParameterLayout::AddMatrices(const ModelConfig& config) {
     Add(prefix + "mlp.down_proj.weight", {hidden, config.intermediate_size}, true);
     Align();
   }
-  if (!config.tie_word_embeddings) {
+  if (config.value_head) {
+    Add("score.weight", {1, hidden}, true);
+    Align();
+  } else if (!config.tie_word_embeddings) {
     Add("lm_head.weight", {config.vocab_size, hidden}, true);
     Align();
   }

@@ -22,6 +22,7 @@ using kernels::TensorView;
 
 constexpr char kEmbeddingName[] = "model.embed_tokens.weight";
 constexpr char kHeadName[] = "lm_head.weight";
+constexpr char kValueHeadName[] = "score.weight";
 
 const TensorData* FindTensor(std::span<const TensorData> tensors, const char* name) {
   for (const TensorData& tensor : tensors) {
@@ -63,12 +64,12 @@ bool HeadDiffersFromEmbedding(std::span<const TensorData> tensors) {
          std::memcmp(head->bytes.data(), embedding->bytes.data(), head->bytes.size()) != 0;
 }
 
-void ReportUnexpected(const ParameterLayout& layout, bool tied, std::span<const TensorData> tensors,
+void ReportUnexpected(const ParameterLayout& layout, const ModelConfig& config, std::span<const TensorData> tensors,
                       std::vector<std::string>& warnings) {
   std::vector<std::string> names;
   for (const TensorData& tensor : tensors) {
-    const bool tied_head = tied && tensor.spec.name == kHeadName;
-    if (layout.Find(tensor.spec.name) == nullptr && !tied_head) names.push_back(tensor.spec.name);
+    const bool unused_head = (config.tie_word_embeddings || config.value_head) && tensor.spec.name == kHeadName;
+    if (layout.Find(tensor.spec.name) == nullptr && !unused_head) names.push_back(tensor.spec.name);
   }
   if (names.empty()) return;
   std::sort(names.begin(), names.end());
@@ -141,15 +142,25 @@ absl::StatusOr<std::unique_ptr<Parameters>> Parameters::CreateFromTensors(const 
                                                                           std::span<const TensorData> tensors,
                                                                           std::vector<std::string>& warnings) {
   ModelConfig resolved = config;
-  if (config.tie_word_embeddings && HeadDiffersFromEmbedding(tensors)) {
+  if (config.tie_word_embeddings && !config.value_head && HeadDiffersFromEmbedding(tensors)) {
     resolved.tie_word_embeddings = false;
     warnings.push_back(
         "config.json says tie_word_embeddings, but the model folder holds an lm_head.weight that differs from the "
         "embedding: the folder's head is used and trained as a tensor of its own");
   }
   ASSIGN_OR_RETURN(std::unique_ptr<Parameters> parameters, CreateZeros(resolved, options));
-  RETURN_IF_ERROR(parameters->ImportValues(tensors));
-  ReportUnexpected(parameters->layout_, resolved.tie_word_embeddings, tensors, warnings);
+  std::vector<TensorData> completed(tensors.begin(), tensors.end());
+  std::vector<float> value_head;
+  if (config.value_head && FindTensor(tensors, kValueHeadName) == nullptr) {
+    value_head.resize(static_cast<size_t>(config.hidden_size));
+    FillNormal(options.seed, StreamOf(kValueHeadName), static_cast<float>(config.initializer_range), /*first_block=*/0,
+               value_head);
+    completed.push_back(
+        {{kValueHeadName, DataType::kF32, {1, config.hidden_size}}, std::as_bytes(std::span<const float>(value_head))});
+    warnings.push_back("the model folder has no score.weight: a new value head was drawn");
+  }
+  RETURN_IF_ERROR(parameters->ImportValues(completed));
+  ReportUnexpected(parameters->layout_, resolved, tensors, warnings);
   return parameters;
 }
 

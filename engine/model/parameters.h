@@ -25,6 +25,7 @@ struct ParametersOptions {
   kernels::DType dtype = kernels::DType::kFloat32;  // of the values: fp32 or bf16
   kernels::Device device;
   bool gradients = true;  // false: no gradient array (evaluation, generation)
+  uint64_t seed = 0;      // of a value head that CreateFromTensors has to draw
 };
 
 class Parameters {
@@ -37,6 +38,8 @@ class Parameters {
   // Read from the tensors of a Hugging Face folder, converted to options.dtype. What was odd but harmless is told in
   // `warnings`, one sentence each: names the model does not have, and a file that holds a head different from the
   // embedding although the config ties them (the file's head is used, config().tie_word_embeddings becomes false).
+  // A value head that is not there (a language model's folder) is drawn as by CreateRandom, from options.seed, and told
+  // too; a language-model head that the model has no use for is not.
   // InvalidArgument, naming the tensor: missing, of another shape, or of a type that holds no plain numbers.
   static absl::StatusOr<std::unique_ptr<Parameters>> CreateFromTensors(const ModelConfig& config,
                                                                        const ParametersOptions& options,
