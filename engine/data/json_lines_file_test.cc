@@ -35,7 +35,8 @@ TEST(JsonLinesFileTest, ReadsTheGoldens) {
     ASSERT_EQ(rows.size(), wanted["rows"].get<size_t>());
     for (size_t row = 0; row < rows.size(); ++row) {
       std::vector<std::string> contents;
-      for (const jinja::Value& message : rows[row].Field("messages").items()) {
+      const jinja::Value messages = rows[row].Field("messages");
+      for (const jinja::Value& message : messages.items()) {
         contents.push_back(message.Field("content").string());
       }
       EXPECT_EQ(contents, wanted["contents"][row].get<std::vector<std::string>>());

@@ -18,7 +18,7 @@ using ::testing::StartsWith;
 
 // One row {template, context, expected | error} of a golden file.
 void ExpectRow(const Value& row) {
-  const std::string& source = row.Field("template").string();
+  const std::string source = row.Field("template").string();
   SCOPED_TRACE(source);
   RenderOptions options = OracleOptions();
   options.variables = Fields(row.Field("context"));
@@ -56,7 +56,7 @@ TEST(ChatTemplateTest, RendersToolCallsAsGiven) {
   const Value tools = head.Field("tools_for_conversation_dict");
   for (size_t i = 1; i < rows.items().size(); ++i) {
     const Value& row = rows.items()[i];
-    const std::string& name = row.Field("conversation").string();
+    const std::string name = row.Field("conversation").string();
     RenderOptions options;
     if (name == "dict") options.tools = &tools;
     const Value prompted_names = head.Field("add_generation_prompt_for");
@@ -108,9 +108,10 @@ TEST(ChatTemplateTest, RendersPublishedTemplatesAsJinja2) {
     GTEST_SKIP() << "the published templates are not there (SLUICE_SHARED/data/chat-templates)";
   }
   const Value golden = Golden("published.json");
-  ASSERT_GE(golden.Field("templates").items().size(), 35u);
-  for (const Value& row : golden.Field("templates").items()) {
-    const std::string& name = row.Field("template").string();
+  const Value templates = golden.Field("templates");
+  ASSERT_GE(templates.items().size(), 35u);
+  for (const Value& row : templates.items()) {
+    const std::string name = row.Field("template").string();
     SCOPED_TRACE(name);
     const auto source = ReadFileIfThere(*shared / "data" / "chat-templates" / (name + ".jinja"));
     ASSERT_TRUE(source.has_value());
