@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/file_system.h"
 #include "common/testing/status_matchers.h"
+#include "engine/checkpoint/safetensors_file.h"
 #include "engine/device/engine_stream.h"
 #include "engine/model/causal_lm.h"
 #include "engine/model/testing/golden_model.h"
@@ -72,6 +74,34 @@ class CausalLmValuesTest : public ::testing::TestWithParam<std::string> {
   ModelConfig language_config_;
   std::unique_ptr<Parameters> parameters_;
 };
+
+TEST_P(CausalLmValuesTest, ValuesAndGradientsEqualTransformers) {
+  ASSERT_OK_AND_ASSIGN(
+      const SafetensorsFile expected,
+      SafetensorsFile::Open(PosixFileSystem(), "tests/golden/model/" + GetParam() + "/values.safetensors"));
+  ASSERT_OK_AND_ASSIGN(const HostTensors own, parameters_->ExportValues(kernels::DType::kFloat32));
+  std::vector<TensorData> tensors = own.tensors;
+  std::erase_if(tensors, [](const TensorData& tensor) { return tensor.spec.name == "score.weight"; });
+  ASSERT_OK_AND_ASSIGN(tensors.emplace_back(), expected.Tensor("score.weight"));
+  std::vector<std::string> warnings;
+  ASSERT_OK_AND_ASSIGN(parameters_, Parameters::CreateFromTensors(golden_->config, {}, tensors, warnings));
+  EXPECT_TRUE(warnings.empty());
+
+  const auto read = [&](const std::string& name, std::vector<float>& to) {
+    const auto tensor = expected.Tensor(name);
+    ASSERT_OK(tensor);
+    const auto* begin = reinterpret_cast<const float*>(tensor->bytes.data());
+    to.insert(to.end(), begin, begin + tensor->bytes.size() / sizeof(float));
+  };
+  ASSERT_OK_AND_ASSIGN(const auto model, CausalLm::Create(parameters_.get(), {.token_slots = 64}));
+  ASSERT_OK_AND_ASSIGN(std::vector<float> values, model->Values(golden_->batch));
+  values.resize(static_cast<size_t>(golden_->batch.used_slots()));
+  std::vector<float> want_values, want_gradients;
+  read("values", want_values);
+  EXPECT_EQ(testing::Difference(values, want_values, 1e-5, 2e-6), "");
+  for (const ParameterSpec& spec : parameters_->layout().parameters()) read("grad." + spec.name, want_gradients);
+  EXPECT_EQ(testing::Difference(GradientsOf({{golden_->batch, 0}}), want_gradients, 1e-4, 2e-5), "");
+}
 
 // A language model whose head's first row is the value head: its first logits are the values.
 TEST_P(CausalLmValuesTest, AreProductsOfTheHiddenStateAndTheHead) {
