@@ -10,6 +10,7 @@
 #include "common/config/recipes.h"
 #include "common/config/schema.h"
 #include "common/config/yaml_writer.h"
+#include "common/reward_kinds.h"
 
 namespace sluice {
 namespace {
@@ -53,7 +54,7 @@ std::string Rules(const Key& key) {
     if (!part.empty()) parts.push_back(part);
   }
   if (key.options.required()) parts.push_back("required");
-  if (key.policy) parts.push_back("reinforcement learning");
+  if (!key.only_for.empty()) parts.push_back(OnlyForText(key.only_for));
   return absl::StrJoin(parts, "; ");
 }
 
@@ -64,7 +65,7 @@ std::string MarkdownRow(const Key& key) {
   const std::string shown = key.options.required() ? "required" : absl::StrCat("`", written, "`");
   std::string meaning = key.doc;
   // A section that is all about it says so itself.
-  const std::string recipes = key.options.policy() ? "reinforcement learning only" : "";
+  const std::string recipes = key.options.only_for().empty() ? "" : absl::StrCat(OnlyForText(key.only_for), " only");
   for (std::string note : {RulesText(key), Aliases(key), recipes}) {
     if (note.empty()) continue;
     note[0] = absl::ascii_toupper(static_cast<unsigned char>(note[0]));
@@ -97,6 +98,45 @@ anew; `sluice config --defaults` prints the same as a commented YAML file.
 - **Paths** may begin with `~/`; relative ones are taken from the folder in which the command runs.
 - **Anchors and merge keys** (`&a`, `*a`, `<<: *a`) work. A top-level key that begins with `x-` is ignored, so that
   shared parts have a place: `x-adam: &adam {lr: 1e-4}`.
+)";
+
+constexpr char kRewardsIntroduction[] = R"(# Rewards
+
+What an answer is worth. This page is generated from the table in `common/reward_kinds.cc`, and a test keeps it equal;
+`sluice config --rewards > docs/rewards.md` writes it anew.
+
+```yaml
+reward: {kind: auto}                                  # by the row's data source (column data.reward_fn_key)
+reward: {kind: gsm8k, options: {method: flexible}}    # one of those below, with options
+reward:                                               # several, added up: weight * score
+  terms:
+    answer: {kind: gsm8k}
+    form: {kind: format, weight: 0.2, mode: search, pattern: '####'}
+reward:                                               # your own Python
+  custom_reward_function: {path: my_reward.py, name: compute_score, reward_kwargs: {strict: true}}
+```
+
+```python
+# my_reward.py
+def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs):
+    right = solution_str.strip().endswith(ground_truth)
+    return {"score": float(right), "length": len(solution_str)}   # or a number; further keys become metrics
+```
+
+The file is imported once by each process of a supervised pool (`custom_reward_function.num_workers` on each rank).
+
+## What goes wrong
+
+An answer without a score is an error with a kind: `timeout`, `crashed`, `raised`, `bad_value` (NaN, infinite, no number) or
+`unavailable`. It is counted in the metric `reward/errors/<kind>`, the log has the first message of a step, and the answer
+is left out of its group's statistics and of the loss. It never counts as 0. A process that hangs or dies is killed with
+all it started, and replaced. A file that cannot be imported, a pattern that does not compile, and a data source that no
+rule knows end the job before the model is loaded, with exit code 2.
+
+The metrics of a term are `reward/<term>/...`, its score before the weight is `reward/<term>/score`.
+
+## The rewards
+
 )";
 
 }  // namespace
@@ -136,6 +176,11 @@ std::string ConfigMarkdown() {
     absl::StrAppend(&out, "| `", recipe.name, "` | ", Cell(recipe.doc), " | ", Cell(defaults), " |\n");
   }
   return out;
+}
+
+std::string RewardsMarkdown() {
+  const std::string page = kRewardsIntroduction + RewardKindsMarkdown();
+  return page.substr(0, page.find_last_not_of('\n') + 1) + "\n";
 }
 
 }  // namespace sluice

@@ -12,4 +12,7 @@ std::string DefaultsText();
 // docs/config.md. A test keeps the file equal to this.
 std::string ConfigMarkdown();
 
+// docs/rewards.md: how a job names its rewards, and each of them with its options.
+std::string RewardsMarkdown();
+
 }  // namespace sluice

@@ -29,6 +29,14 @@ TEST(ConfigDocumentTest, PageInTheTreeIsTheGeneratedOne) {
       << kPage << " is out of date. Run: build/bin/sluice config --markdown > docs/config.md";
 }
 
+TEST(ConfigDocumentTest, PageOfRewardsIsTheGeneratedOne) {
+  std::ifstream file("docs/rewards.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_TRUE(text.str() == RewardsMarkdown())
+      << "docs/rewards.md is out of date. Run: build/bin/sluice config --rewards > docs/rewards.md";
+}
+
 TEST(ConfigDocumentTest, DefaultsTextIsAJobWithEveryDefault) {
   const std::vector<std::string> required = {"model.path=m", "data.train_files=t"};
   ASSERT_OK_AND_ASSIGN(const v1::JobSpec written, LoadJobSpec(Options(DefaultsText(), required)));

@@ -47,6 +47,7 @@ std::string_view RewardErrorName(RewardError error);
 struct RewardResult {
   std::optional<double> score;            // finite; absent exactly where `error` is not kNone
   std::map<std::string, double> metrics;  // further numbers by name, all finite; empty where there is an error
+  std::string extracted;  // what was read out of the response and compared ("18"); empty: nothing, or not told
   RewardError error = RewardError::kNone;
   std::string message;  // of the error: what happened, and the last lines of a traceback
 

@@ -38,7 +38,10 @@ RewardRule Gsm8kRule(const RewardOptionValues& options) {
                                                   : Gsm8kMethod::kNumeric;
   return [method, score = options.Float("score"),
           format_score = options.Float("format_score")](const RewardRequest& request) {
-    return RewardResult::Scored(ScoreGsm8k(request.solution, request.ground_truth, method, score, format_score));
+    RewardResult result =
+        RewardResult::Scored(ScoreGsm8k(request.solution, request.ground_truth, method, score, format_score));
+    result.extracted = ExtractGsm8kAnswer(request.solution, method).value_or("");
+    return result;
   };
 }
 

@@ -25,6 +25,7 @@ void AddJobCommands(CLI::App& app, const GlobalOptions& global,
                     Action& action);  // get, list, watch, logs, cancel, workers
 void AddPlanCommand(CLI::App& app, const GlobalOptions& global, Action& action);
 void AddConfigCommand(CLI::App& app, Action& action);
+void AddEvalCommand(CLI::App& app, const GlobalOptions& global, Action& action);
 void AddGenerateCommand(CLI::App& app, const GlobalOptions& global, Action& action);
 void AddVersionCommand(CLI::App& app, const GlobalOptions& global, Action& action);
 

@@ -16,6 +16,7 @@ struct ConfigOptions {
   JobArguments job;
   bool defaults = false;
   bool markdown = false;
+  bool rewards = false;
 };
 
 int Run(const ConfigOptions& options) {
@@ -27,8 +28,12 @@ int Run(const ConfigOptions& options) {
     std::fputs(ConfigMarkdown().c_str(), stdout);
     return kOk;
   }
+  if (options.rewards) {
+    std::fputs(RewardsMarkdown().c_str(), stdout);
+    return kOk;
+  }
   if (options.job.file.empty()) {
-    return ReportError(absl::InvalidArgumentError("config needs a job file, --defaults or --markdown"));
+    return ReportError(absl::InvalidArgumentError("config needs a job file, --defaults, --markdown or --rewards"));
   }
   const auto spec = LoadJobArguments(options.job, /*check_files=*/false);
   if (!spec.ok()) return ReportError(spec.status());
@@ -46,6 +51,7 @@ void AddConfigCommand(CLI::App& app, Action& action) {
   command->get_option("job")->required(false);
   command->add_flag("--defaults", options->defaults, "Print every key with its type, default and meaning");
   command->add_flag("--markdown", options->markdown, "Print docs/config.md");
+  command->add_flag("--rewards", options->rewards, "Print docs/rewards.md: the rewards and their options");
   command->callback([options, &action] { action = [options] { return Run(*options); }; });
 }
 

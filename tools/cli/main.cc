@@ -34,6 +34,7 @@ int main(int argc, char** argv) {
   sluice::cli::AddJobCommands(app, global, action);
   sluice::cli::AddPlanCommand(app, global, action);
   sluice::cli::AddConfigCommand(app, action);
+  sluice::cli::AddEvalCommand(app, global, action);
   sluice::cli::AddGenerateCommand(app, global, action);
   sluice::cli::AddVersionCommand(app, global, action);
   try {
