@@ -2,12 +2,40 @@
 
 #include <algorithm>
 
+#include "common/config/preference.h"
 #include "common/config/recipes.h"
 
 namespace sluice {
 
 bool NeedsReference(const v1::JobSpec& spec) {
-  return spec.algorithm().use_kl_in_reward() || spec.actor().use_kl_loss();
+  switch (KindOfRecipe(spec.recipe())) {
+    case RecipeKind::kText:
+      return false;
+    case RecipeKind::kPolicy:
+      return !spec.engine().forward_only() && (spec.algorithm().use_kl_in_reward() || spec.actor().use_kl_loss());
+    case RecipeKind::kPreference:
+      return ComparesWithReference(spec.preference());
+  }
+  return false;
+}
+
+bool NeedsCritic(const v1::JobSpec& spec) {
+  return IsPolicyRecipe(spec.recipe()) && spec.algorithm().adv_estimator() == "gae";
+}
+
+v1::OptimSpec CriticOptim(const v1::JobSpec& spec) {
+  const v1::CriticOptimSpec& critic = spec.critic().optim();
+  v1::OptimSpec optim = spec.optim();
+  optim.set_lr(critic.lr());
+  if (critic.has_weight_decay()) {
+    optim.set_weight_decay(critic.weight_decay());
+    optim.set_wd_incr_style("constant");
+    optim.clear_start_weight_decay();
+    optim.clear_end_weight_decay();
+  }
+  if (critic.has_clip_grad()) optim.set_clip_grad(critic.clip_grad());
+  if (critic.has_lr_warmup_steps()) optim.set_lr_warmup_steps(critic.lr_warmup_steps());
+  return optim;
 }
 
 int64_t KvCacheTokens(const v1::JobSpec& spec) {
@@ -27,8 +55,17 @@ std::vector<DataflowStage> DataflowOf(const v1::JobSpec& spec) {
     stages.push_back({"ref_logprob", "ref_logprob", "ref", {"rollout"}});
     judged.push_back("ref_logprob");
   }
+  if (NeedsCritic(spec)) {
+    stages.push_back({"values", "values", "critic", {"rollout"}});
+    judged.push_back("values");
+  }
   stages.push_back({"advantage", "advantage", "", judged});
-  stages.push_back({"update", "update", "actor", {"advantage"}});
+  std::vector<std::string> before_update = {"advantage"};
+  if (NeedsCritic(spec)) {
+    stages.push_back({"update_critic", "update_critic", "critic", {"advantage"}});
+    before_update.push_back("update_critic");
+  }
+  stages.push_back({"update", "update", "actor", before_update});
   return stages;
 }
 

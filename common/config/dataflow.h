@@ -14,12 +14,14 @@ namespace sluice {
 //   reward       answers -> scores
 //   logprob      answers -> log-probabilities under the weights the update starts from
 //   ref_logprob  answers -> log-probabilities under the reference model
-//   advantage    scores, log-probabilities -> advantages
+//   values       answers -> what the critic expects of each token's state
+//   advantage    scores, log-probabilities, values -> advantages, and what the critic should have expected
+//   update_critic  these -> new weights of the critic
 //   update       all of these -> new weights; it ends the step
 struct DataflowStage {
   std::string name;
   std::string op;
-  std::string model;                // actor, ref; empty where the op needs none
+  std::string model;                // actor, ref, critic; empty where the op needs none
   std::vector<std::string> inputs;  // names of stages before it
 };
 
@@ -29,7 +31,13 @@ std::vector<DataflowStage> DataflowOf(const v1::JobSpec& spec);
 // Tokens that the cache of keys and values holds on one rank: rollout.kv_cache_tokens, or what it chooses.
 int64_t KvCacheTokens(const v1::JobSpec& spec);
 
-// Whether the step compares with a reference model.
+// Whether the job compares with a reference model: one more model, without gradients, as the run began with it.
 bool NeedsReference(const v1::JobSpec& spec);
+
+// Whether a critic is trained beside the policy.
+bool NeedsCritic(const v1::JobSpec& spec);
+
+// The critic's optimizer: critic.optim, and `optim` for what that leaves open.
+v1::OptimSpec CriticOptim(const v1::JobSpec& spec);
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/config/dataflow.h"
 #include "common/glob.h"
 
 namespace sluice {
@@ -18,6 +19,7 @@ class Checker {
   std::vector<ConfigError> TakeErrors() { return std::move(errors_); }
 
   void CheckModel(const v1::ModelSpec& model);
+  void CheckCritic(const v1::CriticSpec& critic);
   void CheckDataFiles(const std::string& key, const google::protobuf::RepeatedPtrField<std::string>& patterns);
   void CheckRunFolder(const v1::TrainerSpec& trainer);
   void CheckResume(const v1::TrainerSpec& trainer);
@@ -81,6 +83,17 @@ void Checker::CheckModel(const v1::ModelSpec& model) {
   }
 }
 
+void Checker::CheckCritic(const v1::CriticSpec& critic) {
+  if (critic.path().empty() || !CheckFolder("critic.path", critic.path())) return;
+  if (Look(JoinPath(critic.path(), "config.json")) != Presence::kFile) {
+    Add("critic.path", absl::StrCat(critic.path(), " has no config.json (is it a Hugging Face folder?)"));
+  }
+  const auto entries = file_system_.ListFolder(critic.path());
+  if (entries.ok() && !HasWeights(*entries)) {
+    Add("critic.path", absl::StrCat(critic.path(), " has no *.safetensors file"));
+  }
+}
+
 void Checker::CheckDataFiles(const std::string& key, const google::protobuf::RepeatedPtrField<std::string>& patterns) {
   for (int i = 0; i < patterns.size(); ++i) {
     const std::string path = absl::StrCat(key, "[", i, "]");
@@ -123,6 +136,7 @@ void Checker::CheckResume(const v1::TrainerSpec& trainer) {
 std::vector<ConfigError> CheckFiles(const v1::JobSpec& spec, FileSystem& file_system) {
   Checker checker(file_system);
   checker.CheckModel(spec.model());
+  if (NeedsCritic(spec)) checker.CheckCritic(spec.critic());
   checker.CheckDataFiles("data.train_files", spec.data().train_files());
   checker.CheckDataFiles("data.val_files", spec.data().val_files());
   checker.CheckRunFolder(spec.trainer());

@@ -44,7 +44,7 @@ std::string FormatPlan(const Plan& plan) {
   row("model", absl::StrCat(plan.architecture, ", ", FormatCount(plan.parameters), " parameters"));
   row("device", plan.device);
   row("ranks", absl::StrCat(plan.ranks, " (", plan.nodes, " node(s) x ", plan.ranks_per_node, ")"));
-  row(plan.dataflow.empty() ? "rows per step" : "prompts per step",
+  row(absl::StrCat(plan.rows_are, " per step"),
       absl::StrCat(FormatCount(plan.rows_per_step), " (", FormatCount(plan.rows_per_rank), " per rank)"));
   if (plan.dataflow.empty()) {
     row("tokens per step", CountOr(plan.tokens_per_step, "unknown until the rows are tokenised"));
@@ -90,6 +90,7 @@ std::string PlanJson(const Plan& plan) {
                {"nodes", plan.nodes},
                {"ranks_per_node", plan.ranks_per_node},
                {"ranks", plan.ranks},
+               {"rows_are", plan.rows_are},
                {"rows_per_step", plan.rows_per_step},
                {"rows_per_rank", plan.rows_per_rank},
                {"token_slots_per_micro_batch", plan.token_slots},

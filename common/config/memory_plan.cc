@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/preference.h"
 #include "common/config/readable.h"
 
 namespace sluice {
@@ -117,10 +118,10 @@ int64_t CrossEntropyBytes(const ModelFacts& m, int64_t slots, int64_t storage) {
 }
 
 // The most sequences expected in one micro-batch: the mean of the data where it is known.
-int64_t SequencesOf(const v1::DataSpec& data, const Plan& plan) {
-  int64_t sequences = std::max<int64_t>(1, plan.token_slots / data.max_length());
+int64_t SequencesOf(const v1::JobSpec& spec, const Plan& plan) {
+  int64_t sequences = std::max<int64_t>(1, plan.token_slots / spec.data().max_length());
   if (plan.expected_micro_batches && *plan.expected_micro_batches > 0) {
-    const double rows = static_cast<double>(plan.rows_per_rank) / *plan.expected_micro_batches;
+    const double rows = static_cast<double>(plan.rows_per_rank * SequencesPerRow(spec)) / *plan.expected_micro_batches;
     sequences = std::max(sequences, static_cast<int64_t>(std::ceil(rows)));
   }
   return sequences;
@@ -132,7 +133,7 @@ Plan::Memory CudaWorkspace(const v1::JobSpec& spec, const ModelFacts& model, con
                                .heads = model.attention_heads,
                                .head_dim = model.head_dim,
                                .longest = std::min(spec.data().max_length(), plan.token_slots),
-                               .sequences = SequencesOf(spec.data(), plan),
+                               .sequences = SequencesOf(spec, plan),
                                .recordable = IsRecordable(spec.engine(), model.head_dim),
                                .deterministic = spec.engine().full_determinism()};
   const int64_t attention_bytes = BytesOf(attention);
@@ -176,31 +177,48 @@ int64_t BytesOf(const AttentionMemory& a) {
   return std::max(by_query_head, 2 * room(a.sequences, 1) * a.heads * longest * longest);
 }
 
-std::vector<Plan::Memory> MemoryOf(const v1::JobSpec& spec, const ModelFacts& model, const Plan& plan) {
+std::vector<Plan::Memory> MemoryOf(const v1::JobSpec& spec, const ModelFacts& model, const ModelFacts& critic,
+                                   const Plan& plan) {
   const bool trains = !spec.engine().forward_only();
   const int64_t storage = StorageBytes(spec.engine());
+  const int64_t slots = plan.token_slots;
   std::vector<Plan::Memory> memory;
-  const auto add_per_parameter = [&](const std::string& part, int64_t bytes) {
-    memory.push_back({part, model.parameters * bytes, absl::StrCat(bytes, " bytes a parameter")});
+  const auto add_per_parameter = [&](const std::string& part, const ModelFacts& facts, int64_t bytes) {
+    memory.push_back({part, facts.parameters * bytes, absl::StrCat(bytes, " bytes a parameter")});
   };
-  add_per_parameter("weights", storage);
-  if (trains) {
+  const auto add_parameters = [&](const std::string& whose, const ModelFacts& facts) {
+    add_per_parameter(whose + "weights", facts, storage);
+    if (!trains) return;
     // The 16 bits that bf16 weights leave out; fp32 weights are whole.
-    if (storage == 2 && spec.optim().master_weights()) add_per_parameter("master weights", 2);
-    add_per_parameter("gradients", kFloatBytes);
-    add_per_parameter("moments", spec.optim().moments_dtype() == "bf16" ? 4 : 8);
+    if (storage == 2 && spec.optim().master_weights()) add_per_parameter(whose + "master weights", facts, 2);
+    add_per_parameter(whose + "gradients", facts, kFloatBytes);
+    add_per_parameter(whose + "moments", facts, spec.optim().moments_dtype() == "bf16" ? 4 : 8);
+  };
+  const auto add_activations = [&](const std::string& whose, const ModelFacts& facts) {
+    const int64_t per_slot = ActivationBytesPerSlot(spec.engine(), facts);
+    memory.push_back({whose + "activations", slots * per_slot,
+                      absl::StrCat(FormatCount(slots), " slots x ", FormatBytes(per_slot))});
+  };
+  add_parameters("", model);
+  if (NeedsCritic(spec) && trains) {
+    add_parameters("critic ", critic);
+    add_activations("critic ", critic);
+  }
+  if (NeedsReference(spec)) {
+    v1::EngineSpec forward = spec.engine();
+    forward.set_forward_only(true);
+    const int64_t per_slot = ActivationBytesPerSlot(forward, model);
+    add_per_parameter("reference model", model, storage);
+    memory.push_back({"reference activations", slots * per_slot,
+                      absl::StrCat(FormatCount(slots), " slots x ", FormatBytes(per_slot))});
   }
   if (!plan.dataflow.empty()) {
-    if (NeedsReference(spec)) add_per_parameter("reference model", storage);
     const int64_t tokens = KvCacheTokens(spec);
     const int64_t per_token = 2 * model.layers * model.key_value_heads * model.head_dim * storage;
     memory.push_back({"key/value cache", tokens * per_token,
                       absl::StrCat(FormatCount(tokens), " tokens x ", FormatBytes(per_token))});
   }
-  const int64_t slots = plan.token_slots;
-  const int64_t per_slot = ActivationBytesPerSlot(spec.engine(), model);
-  memory.push_back(
-      {"activations", slots * per_slot, absl::StrCat(FormatCount(slots), " slots x ", FormatBytes(per_slot))});
+  add_activations("", model);
   memory.push_back(MemoryDevice(spec.engine()) == "cuda" ? CudaWorkspace(spec, model, plan)
                                                          : CpuWorkspace(spec, model, slots));
   return memory;

@@ -21,7 +21,12 @@ int64_t CountParameters(const ModelFacts& m) {
   if (m.attention_output_bias) layer += m.hidden_size;
   if (m.mlp_bias) layer += 2 * m.intermediate_size + m.hidden_size;
   if (m.qk_norm) layer += 2 * m.head_dim;
-  const int64_t embeddings = m.vocab_size * m.hidden_size * (m.tied_embeddings ? 1 : 2);
+  int64_t embeddings = m.vocab_size * m.hidden_size;
+  if (m.value_head) {
+    embeddings += m.hidden_size;
+  } else if (!m.tied_embeddings) {
+    embeddings *= 2;
+  }
   return m.layers * layer + m.hidden_size + embeddings;
 }
 
@@ -94,7 +99,23 @@ absl::StatusOr<ModelFacts> FactsOf(const nlohmann::json& config) {
   return facts;
 }
 
+// The class of a model with a value head as that of the language model with the same layers.
+void NameLanguageModel(nlohmann::json* config) {
+  constexpr char kSuffix[] = "ForSequenceClassification";
+  const auto found = config->find("architectures");
+  if (found == config->end() || !found->is_array() || found->empty() || !(*found)[0].is_string()) return;
+  const std::string name = (*found)[0];
+  const size_t stem = name.find(kSuffix);
+  if (stem != std::string::npos) (*found)[0] = name.substr(0, stem) + "ForCausalLM";
+}
+
 }  // namespace
+
+ModelFacts WithValueHead(ModelFacts facts) {
+  facts.value_head = true;
+  facts.parameters = CountParameters(facts);
+  return facts;
+}
 
 absl::StatusOr<ModelFacts> ParseModelFacts(const std::string& config_json,
                                            const google::protobuf::Struct& override_config) {
@@ -116,6 +137,21 @@ absl::StatusOr<ModelFacts> ReadModelFacts(const v1::ModelSpec& model, FileSystem
   auto facts = ParseModelFacts(text, model.override_config());
   if (!facts.ok()) return Annotate(facts.status(), path);
   return facts;
+}
+
+absl::StatusOr<ModelFacts> ReadCriticFacts(const v1::JobSpec& spec, FileSystem& file_system) {
+  if (spec.critic().path().empty()) {
+    ASSIGN_OR_RETURN(const ModelFacts model, ReadModelFacts(spec.model(), file_system));
+    return WithValueHead(model);
+  }
+  const std::string path = JoinPath(spec.critic().path(), "config.json");
+  ASSIGN_OR_RETURN(const std::string text, file_system.ReadFile(path));
+  nlohmann::json config = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) return absl::InvalidArgumentError(absl::StrCat(path, ": not a JSON object"));
+  NameLanguageModel(&config);
+  auto facts = FactsOf(config);
+  if (!facts.ok()) return Annotate(facts.status(), path);
+  return WithValueHead(*facts);
 }
 
 }  // namespace sluice

@@ -24,8 +24,12 @@ struct ModelFacts {
   bool attention_output_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;
-  int64_t parameters = 0;  // a tied head counts once
+  bool value_head = false;  // one number a token in place of the output head
+  int64_t parameters = 0;   // a tied head counts once
 };
+
+// The same model with a value head.
+ModelFacts WithValueHead(ModelFacts facts);
 
 // From the text of a config.json; `override_config` replaces its keys first. InvalidArgument, naming the key: not JSON,
 // a size missing or below 1, heads that do not divide, an architecture other than Llama, Mistral, Qwen2 and Qwen3.
@@ -34,5 +38,8 @@ absl::StatusOr<ModelFacts> ParseModelFacts(const std::string& config_json,
 
 // The same for the folder that `model` names (hf_config_path, else path). Errors name the file.
 absl::StatusOr<ModelFacts> ReadModelFacts(const v1::ModelSpec& model, FileSystem& file_system);
+
+// The critic's, with its value head: critic.path's, which may be a language model or have one, else those of `model`.
+absl::StatusOr<ModelFacts> ReadCriticFacts(const v1::JobSpec& spec, FileSystem& file_system);
 
 }  // namespace sluice

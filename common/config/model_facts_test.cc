@@ -58,6 +58,25 @@ TEST(ModelFactsTest, ErrorsNameTheKey) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("hidden_size: expected a whole number")));
 }
 
+TEST(ModelFactsTest, ACriticHasAHeadOfOneNumber) {
+  testing::TempDir dir;
+  dir.Write("m/config.json", kLlama3);
+  std::string classifier = kSmolLm2;
+  classifier.replace(classifier.find("ForCausalLM"), 11, "ForSequenceClassification");
+  dir.Write("c/config.json", classifier);
+  v1::JobSpec spec;
+  spec.mutable_model()->set_path(dir.Join("m"));
+  ASSERT_OK_AND_ASSIGN(const ModelFacts as_model, ReadCriticFacts(spec, PosixFileSystem()));
+  EXPECT_EQ(as_model.parameters, 8'030'261'248 - 128'256 * 4096 + 4096);
+  spec.mutable_critic()->set_path(dir.Join("c"));
+  ASSERT_OK_AND_ASSIGN(const ModelFacts own, ReadCriticFacts(spec, PosixFileSystem()));
+  EXPECT_EQ(own.parameters, 134'515'008 + 576);
+  EXPECT_TRUE(own.value_head);
+  spec.mutable_model()->set_path(dir.Join("c"));
+  EXPECT_THAT(ReadModelFacts(spec.model(), PosixFileSystem()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is not supported")));
+}
+
 TEST(ModelFactsTest, ReadsTheFolder) {
   testing::TempDir dir;
   dir.Write("m/config.json", kSmolLm2);

@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/memory_plan.h"
 #include "common/config/plan_notes.h"
+#include "common/config/preference.h"
+#include "common/config/recipes.h"
 #include "common/config/schedule_from_spec.h"
 #include "common/config/steps.h"
 #include "common/status_macros.h"
@@ -37,7 +39,8 @@ void PlanBatches(const v1::JobSpec& spec, const DataFacts& data, Plan* plan) {
   plan->rows_per_step = spec.data().train_batch_size();
   plan->rows_per_rank = DivideUp(plan->rows_per_step, plan->ranks);
   plan->token_slots = spec.data().max_token_len_per_gpu();
-  const int64_t longest_per_micro_batch = std::max<int64_t>(1, plan->token_slots / spec.data().max_length());
+  const int64_t longest_row = spec.data().max_length() * SequencesPerRow(spec);
+  const int64_t longest_per_micro_batch = std::max<int64_t>(1, plan->token_slots / longest_row);
   plan->most_micro_batches = DivideUp(plan->rows_per_rank, longest_per_micro_batch);
   if (data.train_rows) {
     plan->train_rows = TrainRows(spec.data(), *data.train_rows);
@@ -61,6 +64,18 @@ void PlanBatches(const v1::JobSpec& spec, const DataFacts& data, Plan* plan) {
   }
 }
 
+std::string RowsAre(const v1::JobSpec& spec) {
+  switch (KindOfRecipe(spec.recipe())) {
+    case RecipeKind::kText:
+      return "rows";
+    case RecipeKind::kPolicy:
+      return "prompts";
+    case RecipeKind::kPreference:
+      return LearnsFromPairs(spec) ? "pairs" : "labelled answers";
+  }
+  return "rows";
+}
+
 // The rows are prompts, and what fills micro-batches are their answers, whose lengths nobody knows yet.
 void PlanAnswers(const v1::JobSpec& spec, Plan* plan) {
   plan->answers_per_step = plan->rows_per_step * spec.rollout().n();
@@ -75,7 +90,8 @@ void PlanAnswers(const v1::JobSpec& spec, Plan* plan) {
 
 }  // namespace
 
-absl::StatusOr<Plan> MakePlan(const v1::JobSpec& spec, const ModelFacts& model, const DataFacts& data) {
+absl::StatusOr<Plan> MakePlan(const v1::JobSpec& spec, const ModelFacts& model, const DataFacts& data,
+                              const std::optional<ModelFacts>& critic) {
   Plan plan;
   plan.name = spec.name();
   plan.recipe = spec.recipe();
@@ -87,13 +103,14 @@ absl::StatusOr<Plan> MakePlan(const v1::JobSpec& spec, const ModelFacts& model, 
   plan.ranks = plan.nodes * plan.ranks_per_node;
   PlanBatches(spec, data, &plan);
   plan.dataflow = DataflowOf(spec);
+  plan.rows_are = RowsAre(spec);
   if (!plan.dataflow.empty()) PlanAnswers(spec, &plan);
   if (plan.total_steps) {
     ASSIGN_OR_RETURN(const Schedule schedule, Schedule::Create(ScheduleFromSpec(spec.optim()), *plan.total_steps));
     plan.curve = CurveOf(schedule);
   }
   plan.memory_device = MemoryDevice(spec.engine());
-  plan.memory = MemoryOf(spec, model, plan);
+  plan.memory = MemoryOf(spec, model, critic.has_value() ? *critic : WithValueHead(model), plan);
   plan.notes = NotesOn(spec, model, plan);
   return plan;
 }

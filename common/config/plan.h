@@ -36,6 +36,7 @@ struct Plan {
   std::string name, recipe, device, architecture;
   int64_t parameters = 0;
   int64_t nodes = 0, ranks_per_node = 0, ranks = 0;
+  std::string rows_are;                          // "rows", "prompts", "pairs", "labelled answers"
   int64_t rows_per_step = 0, rows_per_rank = 0;  // of a full step
   int64_t token_slots = 0;                       // of one micro-batch on one rank
   // Micro-batches of one rank in a full step: expected from the tokens, else the most that the longest rows could need.
@@ -51,8 +52,10 @@ struct Plan {
   std::vector<std::string> notes;                      // how values are understood, and which ones do nothing here
 };
 
+// `critic`: where the data flow has one that begins as another model.
 // REQUIRES: `spec` is valid (ValidateJobSpec, with these rows). InvalidArgument: the schedule does not fit the run.
-absl::StatusOr<Plan> MakePlan(const v1::JobSpec& spec, const ModelFacts& model, const DataFacts& data);
+absl::StatusOr<Plan> MakePlan(const v1::JobSpec& spec, const ModelFacts& model, const DataFacts& data,
+                              const std::optional<ModelFacts>& critic = std::nullopt);
 
 int64_t TotalMemoryBytes(const Plan& plan);
 

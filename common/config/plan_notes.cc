@@ -139,6 +139,18 @@ void NotesOnRun(const v1::JobSpec& spec, const Plan& plan, Notes* notes) {
                                     " compares the answers to a prompt with each other; a single one teaches nothing"));
     }
   }
+  if (IsPreferenceRecipe(spec.recipe())) {
+    notes->push_back("data.loss_on does nothing: the answers are scored, their prompts are not");
+    if (plan.rows_are == "pairs") {
+      notes->push_back(
+          "a pair lies in one micro-batch whole: data.max_token_len_per_gpu holds two rows of data.max_length");
+    }
+    const v1::PreferenceSpec& preference = spec.preference();
+    const std::string& loss = preference.loss_type();
+    if (preference.label_smoothing() > 0 && loss != "sigmoid" && loss != "simpo") {
+      notes->push_back(absl::StrCat("preference.label_smoothing does nothing: loss_type is ", loss));
+    }
+  }
   if (spec.recipe() == "pretrain" && spec.data().loss_on() == "assistant") {
     notes->push_back("data.loss_on does nothing: recipe pretrain scores every token");
   }

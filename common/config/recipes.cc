@@ -6,6 +6,26 @@ const std::vector<Recipe>& Recipes() {
   static const auto* const recipes = new std::vector<Recipe>{
       {"sft", RecipeKind::kText, "Supervised fine-tuning on conversations.", {}},
       {"pretrain", RecipeKind::kText, "Every token of plain text is learned.", {}},
+      {"dpo",
+       RecipeKind::kPreference,
+       "Pairs of answers, compared with a reference model (Rafailov et al. 2023).",
+       {{"preference.loss_type", "sigmoid"}}},
+      {"ipo",
+       RecipeKind::kPreference,
+       "dpo with a bounded margin (Azar et al. 2023).",
+       {{"preference.loss_type", "ipo"}}},
+      {"orpo",
+       RecipeKind::kPreference,
+       "Fine-tuning on the better answer with an odds ratio, without a reference model (Hong et al. 2024).",
+       {{"preference.loss_type", "orpo"}}},
+      {"simpo",
+       RecipeKind::kPreference,
+       "Mean log-probabilities with a target margin, without a reference model (Meng et al. 2024).",
+       {{"preference.loss_type", "simpo"}, {"preference.beta", "2.0"}, {"preference.simpo_gamma", "1.0"}}},
+      {"kto",
+       RecipeKind::kPreference,
+       "Single answers that are wanted or not (Ethayarajh et al. 2024).",
+       {{"preference.loss_type", "kto"}, {"data.response_key", "completion"}}},
       {"grpo",
        RecipeKind::kPolicy,
        "Rewards relative to those of the same prompt's other answers (Shao et al. 2024).",
@@ -49,6 +69,10 @@ const std::vector<Recipe>& Recipes() {
        RecipeKind::kPolicy,
        "Rewards relative to their mean weighted by length (Hao et al. 2025).",
        {{"algorithm.adv_estimator", "opo"}}},
+      {"ppo",
+       RecipeKind::kPolicy,
+       "Advantages from a critic that is trained beside the policy (Schulman et al. 2015, 2017).",
+       {{"algorithm.adv_estimator", "gae"}}},
   };
   return *recipes;
 }
@@ -60,9 +84,25 @@ const Recipe* FindRecipe(std::string_view name) {
   return nullptr;
 }
 
-bool IsPolicyRecipe(std::string_view name) {
-  const Recipe* recipe = FindRecipe(name);
-  return recipe != nullptr && recipe->kind == RecipeKind::kPolicy;
+std::string_view NameOf(RecipeKind kind) {
+  switch (kind) {
+    case RecipeKind::kText:
+      return "training on texts";
+    case RecipeKind::kPolicy:
+      return "reinforcement learning";
+    case RecipeKind::kPreference:
+      return "preference tuning";
+  }
+  return "";
 }
+
+RecipeKind KindOfRecipe(std::string_view name) {
+  const Recipe* recipe = FindRecipe(name);
+  return recipe == nullptr ? RecipeKind::kText : recipe->kind;
+}
+
+bool IsPolicyRecipe(std::string_view name) { return KindOfRecipe(name) == RecipeKind::kPolicy; }
+
+bool IsPreferenceRecipe(std::string_view name) { return KindOfRecipe(name) == RecipeKind::kPreference; }
 
 }  // namespace sluice

@@ -6,12 +6,19 @@
 #include <string_view>
 #include <vector>
 
+#include "sluice/v1/config_options.pb.h"
+
 namespace sluice {
 
+// The numbers are those of KeyOptions::RecipeKind, by which a key says what it is for.
 enum class RecipeKind {
-  kText,    // learns from texts that are given: sft, pretrain
-  kPolicy,  // answers prompts and learns from rewards
+  kText = v1::KeyOptions::TEXT,              // learns from texts that are given: sft, pretrain
+  kPolicy = v1::KeyOptions::POLICY,          // answers prompts and learns from rewards
+  kPreference = v1::KeyOptions::PREFERENCE,  // learns which of the answers that are given are better
 };
+
+// "reinforcement learning", "preference tuning", "training on texts": for people.
+std::string_view NameOf(RecipeKind kind);
 
 struct RecipeDefault {
   std::string key;    // full path
@@ -30,7 +37,13 @@ const std::vector<Recipe>& Recipes();
 // nullptr: there is none of this name.
 const Recipe* FindRecipe(std::string_view name);
 
+// kText where there is none of this name.
+RecipeKind KindOfRecipe(std::string_view name);
+
 // Whether the job's model answers prompts and learns from rewards.
 bool IsPolicyRecipe(std::string_view name);
+
+// Whether it learns which of the answers that are given are better.
+bool IsPreferenceRecipe(std::string_view name);
 
 }  // namespace sluice

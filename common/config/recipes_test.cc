@@ -1,6 +1,8 @@
 #include "common/config/recipes.h"
 
+#include "common/config/dataflow.h"
 #include "common/config/job_reader.h"
+#include "common/config/preference.h"
 #include "common/config/schema.h"
 #include "common/config/testing/minimal_job.h"
 #include "common/testing/status_matchers.h"
@@ -42,6 +44,30 @@ TEST(RecipesTest, AGivenKeyWinsOverTheRecipe) {
   EXPECT_EQ(rloo.algorithm().adv_estimator(), "rloo");
   EXPECT_EQ(rloo.actor().policy_loss().loss_mode(), "vanilla");
   EXPECT_FALSE(rloo.actor().has_clip_ratio_high());
+}
+
+TEST(RecipesTest, ALossOfPreferencesMayReplaceTheRecipesOwn) {
+  LoadOptions options;
+  options.file = "job.yaml";
+  options.text = "recipe: dpo\nmodel: {path: /m}\ndata: {train_files: [/t.jsonl]}\npreference: {loss_type: hinge}\n";
+  options.working_folder = "/";
+  ASSERT_OK_AND_ASSIGN(const v1::JobSpec hinge, LoadJobSpec(options));
+  EXPECT_EQ(hinge.preference().loss_type(), "hinge");
+  EXPECT_TRUE(NeedsReference(hinge));
+  EXPECT_EQ(SequencesPerRow(hinge), 2);
+  options.overrides = {"recipe=simpo", "preference={label_smoothing: 0.1}"};
+  ASSERT_OK_AND_ASSIGN(const v1::JobSpec simpo, LoadJobSpec(options));
+  EXPECT_EQ(simpo.preference().loss_type(), "simpo");
+  EXPECT_EQ(simpo.preference().beta(), 2.0);
+  EXPECT_FALSE(NeedsReference(simpo));
+  options.overrides = {"recipe=kto", "preference={}"};
+  ASSERT_OK_AND_ASSIGN(const v1::JobSpec kto, LoadJobSpec(options));
+  EXPECT_EQ(kto.data().response_key(), "completion");
+  EXPECT_EQ(SequencesPerRow(kto), 1);
+  options.overrides = {"recipe=sft"};
+  ASSERT_OK_AND_ASSIGN(const v1::JobSpec sft, LoadJobSpec(options));
+  EXPECT_FALSE(NeedsReference(sft));
+  EXPECT_EQ(SequencesPerRow(sft), 1);
 }
 
 }  // namespace

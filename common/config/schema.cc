@@ -62,7 +62,20 @@ Key::Type TypeOf(const FieldDescriptor* field) {
   }
 }
 
+// The field's own, or those of the section it is in.
+std::vector<RecipeKind> OnlyFor(const FieldDescriptor* field, const std::vector<RecipeKind>& of_section) {
+  const auto& own = field->options().GetExtension(v1::key).only_for();
+  if (own.empty()) return of_section;
+  std::vector<RecipeKind> kinds;
+  for (const int kind : own) kinds.push_back(static_cast<RecipeKind>(kind));
+  return kinds;
+}
+
 }  // namespace
+
+bool Key::IsFor(RecipeKind kind) const {
+  return only_for.empty() || std::find(only_for.begin(), only_for.end(), kind) != only_for.end();
+}
 
 bool IsSection(const FieldDescriptor* field) {
   return field->message_type() != nullptr && field->message_type()->file() == v1::JobSpec::descriptor()->file();
@@ -74,7 +87,7 @@ const Schema& Schema::Get() {
 }
 
 Schema::Schema() {
-  AddSections("", v1::JobSpec::descriptor(), /*policy=*/false, ReadComments());
+  AddSections("", v1::JobSpec::descriptor(), /*only_for=*/{}, ReadComments());
   for (const Section& section : sections_) {
     for (const Key& key : section.keys) {
       by_path_[key.path] = &key;
@@ -83,7 +96,7 @@ Schema::Schema() {
   }
 }
 
-void Schema::AddSections(const std::string& path, const Descriptor* message, bool policy,
+void Schema::AddSections(const std::string& path, const Descriptor* message, const std::vector<RecipeKind>& only_for,
                          const std::map<std::string, std::string>& comments) {
   const auto comment = [&](const std::string& name) {
     const auto found = comments.find(name);
@@ -101,15 +114,14 @@ void Schema::AddSections(const std::string& path, const Descriptor* message, boo
     key.options = field->options().GetExtension(v1::key);
     key.doc = comment(field->full_name());
     key.field = field;
-    key.policy = policy || key.options.policy();
+    key.only_for = OnlyFor(field, only_for);
     section.keys.push_back(std::move(key));
   }
   sections_.push_back(std::move(section));
   for (int i = 0; i < message->field_count(); ++i) {
     const FieldDescriptor* field = message->field(i);
     if (!IsSection(field)) continue;
-    const bool policy_section = policy || field->options().GetExtension(v1::key).policy();
-    AddSections(below(field->name()), field->message_type(), policy_section, comments);
+    AddSections(below(field->name()), field->message_type(), OnlyFor(field, only_for), comments);
   }
 }
 
@@ -216,6 +228,10 @@ std::string RulesText(const Key& key) {
   if (options.has_above()) rules.push_back(absl::StrCat("above ", FormatNumber(options.above())));
   if (options.has_below()) rules.push_back(absl::StrCat("below ", FormatNumber(options.below())));
   return absl::StrJoin(rules, ", ");
+}
+
+std::string OnlyForText(const std::vector<RecipeKind>& only_for) {
+  return absl::StrJoin(only_for, " and ", [](std::string* out, RecipeKind kind) { out->append(NameOf(kind)); });
 }
 
 std::string RequiredMessage(const Key& key) {

@@ -10,6 +10,7 @@
 
 #include <google/protobuf/descriptor.h>
 
+#include "common/config/recipes.h"
 #include "sluice/v1/config_options.pb.h"
 #include "sluice/v1/job.pb.h"
 
@@ -24,7 +25,9 @@ struct Key {
   v1::KeyOptions options;  // default_value, required, choices, bounds, aliases, ...
   std::string doc;         // the field's comment, as one paragraph
   const google::protobuf::FieldDescriptor* field = nullptr;
-  bool policy = false;  // for reinforcement learning only: the key's option, or its section's
+  std::vector<RecipeKind> only_for;  // the key's option, or its section's; empty: for all recipes
+
+  bool IsFor(RecipeKind kind) const;
 
   // May be unset (YAML null), which differs from every value.
   bool nullable() const { return field->has_optional_keyword(); }
@@ -59,8 +62,8 @@ class Schema {
 
  private:
   Schema();
-  void AddSections(const std::string& path, const google::protobuf::Descriptor* message, bool policy,
-                   const std::map<std::string, std::string>& comments);
+  void AddSections(const std::string& path, const google::protobuf::Descriptor* message,
+                   const std::vector<RecipeKind>& only_for, const std::map<std::string, std::string>& comments);
 
   std::vector<Section> sections_;
   std::map<std::string, const Key*> by_path_;
@@ -82,6 +85,9 @@ std::string TypeName(const Key& key);
 
 // "at least 0, below 1", "one of: a, b", both, or "".
 std::string RulesText(const Key& key);
+
+// "reinforcement learning", "preference tuning", two of these with "and", or "" where they are for all recipes.
+std::string OnlyForText(const std::vector<RecipeKind>& only_for);
 
 // "is required: " and the first sentence of what the key means.
 std::string RequiredMessage(const Key& key);

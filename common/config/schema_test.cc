@@ -65,9 +65,27 @@ TEST(SchemaTest, Suggestions) {
   EXPECT_EQ(Schema::Get().Suggestion("", "banana"), "");
 }
 
+TEST(SchemaTest, KeysAreForKindsOfRecipes) {
+  const Schema& schema = Schema::Get();
+  EXPECT_TRUE(schema.Find("optim.lr")->IsFor(RecipeKind::kText));
+  EXPECT_TRUE(schema.Find("optim.lr")->IsFor(RecipeKind::kPreference));
+  // Its own option, and its section's.
+  for (const char* key : {"data.max_prompt_length", "algorithm.kl_ctrl.type"}) {
+    EXPECT_TRUE(schema.Find(key)->IsFor(RecipeKind::kPolicy)) << key;
+    EXPECT_FALSE(schema.Find(key)->IsFor(RecipeKind::kPreference)) << key;
+    EXPECT_EQ(OnlyForText(schema.Find(key)->only_for), "reinforcement learning") << key;
+  }
+  for (const char* key : {"data.chosen_key", "preference.beta"}) {
+    EXPECT_TRUE(schema.Find(key)->IsFor(RecipeKind::kPreference)) << key;
+    EXPECT_FALSE(schema.Find(key)->IsFor(RecipeKind::kText)) << key;
+    EXPECT_EQ(OnlyForText(schema.Find(key)->only_for), "preference tuning") << key;
+  }
+  EXPECT_EQ(OnlyForText({}), "");
+}
+
 TEST(SchemaTest, RulesInWords) {
   EXPECT_EQ(RulesText(*Schema::Get().Find("optim.betas")), "exactly 2 elements, at least 0, below 1");
-  EXPECT_THAT(RulesText(*Schema::Get().Find("recipe")), StartsWith("one of: sft, pretrain, grpo, "));
+  EXPECT_THAT(RulesText(*Schema::Get().Find("recipe")), StartsWith("one of: sft, pretrain, dpo, "));
   EXPECT_EQ(RulesText(*Schema::Get().Find("name")), "");
   EXPECT_THAT(RequiredMessage(*Schema::Get().Find("model.path")), HasSubstr("Folder in Hugging Face layout"));
 }

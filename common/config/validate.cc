@@ -6,7 +6,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/config/dataflow.h"
 #include "common/config/frequency.h"
+#include "common/config/preference.h"
 #include "common/config/recipes.h"
 #include "common/config/rewards_from_spec.h"
 #include "common/config/scalar.h"
@@ -80,9 +82,10 @@ void CheckKey(const Key& key, const Message& section, Errors* errors) {
 }
 
 void CheckTable(const v1::JobSpec& spec, Errors* errors) {
+  const RecipeKind kind = KindOfRecipe(spec.recipe());
   for (const Section& section : Schema::Get().sections()) {
     for (const Key& key : section.keys) {
-      if (!key.policy || IsPolicyRecipe(spec.recipe())) CheckKey(key, SectionOf(spec, section), errors);
+      if (key.IsFor(kind)) CheckKey(key, SectionOf(spec, section), errors);
     }
   }
 }
@@ -101,6 +104,16 @@ void CheckName(const v1::JobSpec& spec, Errors* errors) {
                      "letter or digit, at most ",
                      kLongest, " characters"));
   }
+}
+
+// Without the length of the run, one long enough for every rule that is about length.
+constexpr int64_t kLongRun = int64_t{1} << 50;
+
+std::optional<int64_t> TotalStepsOf(const v1::JobSpec& spec, const JobFacts& facts) {
+  if (spec.trainer().has_total_training_steps()) return spec.trainer().total_training_steps();
+  if (!facts.train_rows || spec.data().train_batch_size() < 1) return std::nullopt;
+  const int64_t rows = TrainRows(spec.data(), *facts.train_rows);
+  return TotalSteps(spec.trainer(), StepsPerEpoch(rows, spec.data().train_batch_size()));
 }
 
 void CheckFrequencies(const v1::TrainerSpec& trainer, Errors* errors) {
@@ -173,9 +186,62 @@ void CheckPolicy(const v1::JobSpec& spec, Errors* errors) {
   }
 }
 
+void CheckCritic(const v1::JobSpec& spec, const JobFacts& facts, Errors* errors) {
+  if (!IsPolicyRecipe(spec.recipe())) return;
+  if (!NeedsCritic(spec)) {
+    const std::string without = absl::StrCat("has no effect with algorithm.adv_estimator ",
+                                             spec.algorithm().adv_estimator(), ", which needs no critic; gae does");
+    if (!spec.critic().path().empty()) Add(errors, "critic.path", without, {"algorithm.adv_estimator"});
+    if (spec.trainer().critic_warmup() > 0) {
+      Add(errors, "trainer.critic_warmup", without, {"algorithm.adv_estimator"});
+    }
+    return;
+  }
+  const std::optional<int64_t> total_steps = TotalStepsOf(spec, facts);
+  if (total_steps && spec.trainer().critic_warmup() >= *total_steps) {
+    Add(errors, "trainer.critic_warmup",
+        absl::StrCat(spec.trainer().critic_warmup(), " steps leave none of the run's ", *total_steps,
+                     " in which the policy learns"),
+        {"trainer.total_training_steps", "trainer.total_epochs", "data.train_batch_size"});
+  }
+  const auto schedule = Schedule::Create(ScheduleFromSpec(CriticOptim(spec)), total_steps.value_or(kLongRun));
+  if (schedule.ok() || !spec.critic().optim().has_lr_warmup_steps() || (total_steps && *total_steps < 1)) return;
+  Add(errors, "critic.optim.lr_warmup_steps", std::string(schedule.status().message()),
+      {"trainer.total_training_steps", "optim.lr_scheduler_type", "optim.lr_wsd_decay_steps"});
+}
+
+void CheckPreference(const v1::JobSpec& spec, Errors* errors) {
+  if (!IsPreferenceRecipe(spec.recipe())) return;
+  const v1::DataSpec& data = spec.data();
+  const bool pairs = LearnsFromPairs(spec);
+  if (data.format() != "auto") {
+    Add(errors, "data.format",
+        absl::StrCat(data.format(), " has no better and worse answers; use auto (columns ",
+                     pairs ? "data.prompt_key, data.chosen_key and data.rejected_key)"
+                           : "data.prompt_key, data.response_key and data.label_key)"),
+        {"recipe"});
+  }
+  if (data.truncation() == "middle") {
+    Add(errors, "data.truncation",
+        "middle cannot cut a prompt with its answer; use left (the prompt's start), right (the answer's end) or error");
+  }
+  const int64_t longest = SequencesPerRow(spec) * data.max_length();
+  if (longest > data.max_token_len_per_gpu()) {
+    Add(errors, "data.max_length",
+        absl::StrCat(pairs ? "a pair of two answers" : "an answer", " of ", data.max_length(),
+                     " tokens with the prompt does not fit into a micro-batch of data.max_token_len_per_gpu ",
+                     data.max_token_len_per_gpu(), "; lower the first or raise the second to ", longest),
+        {"data.max_token_len_per_gpu", "preference.loss_type"});
+  }
+  if (!pairs && data.train_batch_size() < 2) {
+    Add(errors, "data.train_batch_size",
+        "kto compares each answer with those to other prompts of the same step: at least 2", {"preference.loss_type"});
+  }
+}
+
 void CheckLengths(const v1::JobSpec& spec, Errors* errors) {
   const v1::DataSpec& data = spec.data();
-  if (IsPolicyRecipe(spec.recipe())) return;
+  if (KindOfRecipe(spec.recipe()) != RecipeKind::kText) return;
   if (data.max_length() <= data.max_token_len_per_gpu()) return;
   Add(errors, "data.max_length",
       absl::StrCat("a row of ", data.max_length(),
@@ -204,15 +270,7 @@ void CheckSchedule(const v1::JobSpec& spec, const JobFacts& facts, Errors* error
     return Add(errors, "optim.lr_wsd_decay_steps",
                "is needed by optim.lr_scheduler_type WSD: the steps of the final decay", {"optim.lr_scheduler_type"});
   }
-  std::optional<int64_t> total_steps;
-  if (spec.trainer().has_total_training_steps()) {
-    total_steps = spec.trainer().total_training_steps();
-  } else if (facts.train_rows && spec.data().train_batch_size() > 0) {
-    const int64_t rows = TrainRows(spec.data(), *facts.train_rows);
-    total_steps = TotalSteps(spec.trainer(), StepsPerEpoch(rows, spec.data().train_batch_size()));
-  }
-  // Without the length of the run, one long enough for every rule that is about length.
-  constexpr int64_t kLongRun = int64_t{1} << 50;
+  const std::optional<int64_t> total_steps = TotalStepsOf(spec, facts);
   const auto schedule = Schedule::Create(ScheduleFromSpec(optim), total_steps.value_or(kLongRun));
   if (schedule.ok() || (total_steps && *total_steps < 1)) return;
   const std::string message(schedule.status().message());
@@ -254,9 +312,11 @@ std::vector<ConfigError> ValidateJobSpec(const v1::JobSpec& spec, const JobFacts
   CheckWorld(spec, &errors);
   CheckLengths(spec, &errors);
   CheckPolicy(spec, &errors);
+  CheckPreference(spec, &errors);
   CheckResume(spec.trainer(), &errors);
   CheckRows(spec, facts, &errors);
   CheckSchedule(spec, facts, &errors);
+  CheckCritic(spec, facts, &errors);
   CheckContents(spec, &errors);
 
   // A rule over a key that is itself out of bounds says nothing new.

@@ -130,7 +130,7 @@ TEST(ValidateTest, SpecificationsThatNoReaderHasSeen) {
   const std::string errors(ToStatus(ValidateJobSpec(v1::JobSpec())).message());
   EXPECT_THAT(
       errors,
-      AllOf(HasSubstr("model.path: is required"), HasSubstr("recipe: expected one of sft, pretrain, grpo,"),
+      AllOf(HasSubstr("model.path: is required"), HasSubstr("recipe: expected one of sft, pretrain, dpo,"),
             HasSubstr("optim.betas: has 0 elements"), HasSubstr("data.train_batch_size: must be at least 1, is 0")));
   EXPECT_THAT(Judge([](v1::JobSpec& s) { s.mutable_optim()->set_betas(1, 1.0); }),
               "optim.betas[1]: must be below 1, is 1");
@@ -196,6 +196,63 @@ TEST(ValidateTest, ReinforcementLearning) {
   EXPECT_THAT(judge([](v1::JobSpec& s) { s.mutable_reward()->set_kind("gsmk8"); }), HasSubstr("reward: "));
   // Keys of reinforcement learning are not judged where they do nothing.
   EXPECT_EQ(Judge([](v1::JobSpec& s) { s.mutable_rollout()->set_top_p(0); }), "");
+}
+
+TEST(ValidateTest, ACritic) {
+  const auto ppo = [](const std::function<void(v1::JobSpec&)>& change, const JobFacts& facts = {}) {
+    return Judge(
+        [&](v1::JobSpec& s) {
+          s.set_recipe("grpo");
+          s.mutable_reward()->set_kind("gsm8k");
+          s.mutable_algorithm()->set_adv_estimator("gae");
+          change(s);
+        },
+        facts);
+  };
+  EXPECT_THAT(ppo([](v1::JobSpec& s) { s.mutable_trainer()->set_critic_warmup(2); }, {.train_rows = 24}), IsEmpty());
+  EXPECT_THAT(ppo([](v1::JobSpec& s) { s.mutable_trainer()->set_critic_warmup(3); }, {.train_rows = 24}),
+              HasSubstr("trainer.critic_warmup: 3 steps leave none"));
+  EXPECT_THAT(
+      ppo([](v1::JobSpec& s) { s.mutable_critic()->mutable_optim()->set_lr_warmup_steps(9); }, {.train_rows = 24}),
+      HasSubstr("critic.optim.lr_warmup_steps: "));
+  EXPECT_THAT(ppo([](v1::JobSpec& s) {
+                s.mutable_algorithm()->set_adv_estimator("rloo");
+                s.mutable_critic()->set_path("/c");
+              }),
+              HasSubstr("critic.path: has no effect with algorithm.adv_estimator rloo"));
+}
+
+TEST(ValidateTest, PreferenceTuning) {
+  const auto judge = [](const char* recipe, const std::function<void(v1::JobSpec&)>& change) {
+    return Judge([&](v1::JobSpec& s) {
+      s.set_recipe(recipe);
+      s.mutable_preference()->set_loss_type(recipe);
+      change(s);
+    });
+  };
+  const auto slots = [](int64_t count) {
+    return [count](v1::JobSpec& s) {
+      s.mutable_data()->set_max_length(100);
+      s.mutable_data()->set_max_token_len_per_gpu(count);
+    };
+  };
+  EXPECT_EQ(judge("simpo", slots(200)), "");
+  EXPECT_THAT(judge("simpo", slots(199)),
+              HasSubstr("data.max_length: a pair of two answers of 100 tokens with the prompt does not fit into a "
+                        "micro-batch of data.max_token_len_per_gpu 199; lower the first or raise the second to 200"));
+  EXPECT_EQ(judge("kto", slots(100)), "");
+  EXPECT_THAT(judge("kto", slots(99)), HasSubstr("data.max_length: an answer of 100 tokens"));
+  EXPECT_THAT(judge("kto", [](v1::JobSpec& s) { s.mutable_data()->set_train_batch_size(1); }),
+              HasSubstr("data.train_batch_size: kto compares"));
+  EXPECT_THAT(judge("ipo", [](v1::JobSpec& s) { s.mutable_data()->set_truncation("middle"); }),
+              HasSubstr("data.truncation: middle cannot cut"));
+  EXPECT_THAT(judge("ipo", [](v1::JobSpec& s) { s.mutable_data()->set_format("gsm8k"); }),
+              HasSubstr("data.format: gsm8k has no better and worse answers"));
+  EXPECT_THAT(judge("ipo", [](v1::JobSpec& s) { s.mutable_preference()->set_beta(0); }),
+              HasSubstr("preference.beta: must be above 0"));
+  // Not judged where they do nothing; nor are keys of reinforcement learning here.
+  EXPECT_EQ(Judge([](v1::JobSpec& s) { s.mutable_preference()->set_beta(0); }), "");
+  EXPECT_EQ(judge("ipo", [](v1::JobSpec& s) { s.mutable_rollout()->set_top_p(0); }), "");
 }
 
 TEST(ValidateTest, RewardsOfAJob) {

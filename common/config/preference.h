@@ -1,0 +1,20 @@
+// What a job of preference tuning takes, by its loss. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "sluice/v1/job.pb.h"
+
+namespace sluice {
+
+// Rows are pairs of a better and a worse answer; false: single answers with a label (kto).
+// REQUIRES: a recipe of preference tuning.
+bool LearnsFromPairs(const v1::JobSpec& spec);
+
+// Whether preference.loss_type compares with the model as the run began with it.
+bool ComparesWithReference(const v1::PreferenceSpec& preference);
+
+// Token sequences that a training row is, in any recipe: two for a pair, which share a micro-batch.
+int64_t SequencesPerRow(const v1::JobSpec& spec);
+
+}  // namespace sluice
