@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/config/dataflow.h"
 #include "common/config/memory_plan.h"
 #include "common/config/readable.h"
 #include "engine/model/causal_lm.h"
@@ -70,6 +71,11 @@ MemoryNeeds NeedsOnCuda(const v1::JobSpec& spec, const ModelConfig& config, bool
     if (optimizer) needs.optimizer = AdamWOptimizer::BytesFor(layout, dtype, OptimizerOptions(spec));
   }
   needs.activations = CausalLm::BytesFor(config, dtype, ModelOptions(spec));
+  if (NeedsReference(spec)) {
+    CausalLmOptions forward = ModelOptions(spec);
+    forward.backward = false;
+    needs.reference = needs.weights + CausalLm::BytesFor(config, dtype, forward);
+  }
   needs.workspace = WorkspaceOf(spec, config, rows);
   return needs;
 }
@@ -81,6 +87,7 @@ absl::Status CheckMemory(const MemoryNeeds& needs, int64_t free_bytes, const v1:
                                     {"gradients", needs.gradients},
                                     {"optimizer", needs.optimizer},
                                     {"activations", needs.activations},
+                                    {"reference model", needs.reference},
                                     {"workspace", needs.workspace}}) {
     if (bytes > 0) parts.push_back(absl::StrCat(name, " ", FormatBytes(bytes)));
   }

@@ -15,9 +15,10 @@ struct MemoryNeeds {
   int64_t gradients = 0;
   int64_t optimizer = 0;
   int64_t activations = 0;
+  int64_t reference = 0;  // the reference model, its activations included
   int64_t workspace = 0;  // attention's part of it is an estimate (common/config/memory_plan.h)
 
-  int64_t total() const { return weights + gradients + optimizer + activations + workspace; }
+  int64_t total() const { return weights + gradients + optimizer + activations + reference + workspace; }
 };
 
 // The rows that are trained on, where they are known.
@@ -26,7 +27,8 @@ struct RowLengths {
   double mean = 0;      // tokens; 0: the longest
 };
 
-// What Parameters, AdamWOptimizer (with `optimizer`) and CausalLm will allocate on a CUDA device.
+// What Parameters, AdamWOptimizer (with `optimizer`) and CausalLm will allocate on a CUDA device, for the model and
+// where the job has one for the reference model.
 MemoryNeeds NeedsOnCuda(const v1::JobSpec& spec, const ModelConfig& config, bool optimizer, const RowLengths& rows);
 
 // ResourceExhausted where `needs` are more than `free_bytes`, naming the parts and the settings of `spec` that would

@@ -111,7 +111,7 @@ absl::Status MetricsLog::Write(const v1::ValidationMetrics& validation) {
                {"val/scored_tokens", validation.scored_tokens()},
                {"val/samples", validation.samples()},
                {"perf/seconds", validation.seconds()}};
-  if (!validation.metrics().empty()) line.erase("val/loss");  // answers are scored, not predicted
+  if (validation.metrics().contains("val/score/mean")) line.erase("val/loss");  // answers are scored, not predicted
   AddSorted(validation.metrics(), "", &line);
   return WriteLine(line.dump());
 }

@@ -54,6 +54,22 @@ TEST(MetricsLogTest, AResumedRunGoesOnWhereItsCheckpointWas) {
   EXPECT_EQ(Lines(path)[2]["train/loss"], 0.5);
 }
 
+TEST(MetricsLogTest, AValidationHasALossUnlessItsAnswersAreScored) {
+  testing::TempDir dir;
+  const std::string path = dir.Join("metrics.jsonl");
+  ASSERT_OK_AND_ASSIGN(auto log, MetricsLog::Open(path, 0));
+  v1::ValidationMetrics validation;
+  validation.set_loss(0.5);
+  (*validation.mutable_metrics())["val/rewards/margins"] = 2;
+  ASSERT_OK(log->Write(validation));
+  (*validation.mutable_metrics())["val/score/mean"] = 1;
+  ASSERT_OK(log->Write(validation));
+  const auto lines = Lines(path);
+  EXPECT_EQ(lines[0]["val/loss"], 0.5);
+  EXPECT_EQ(lines[0]["val/rewards/margins"], 2);
+  EXPECT_FALSE(lines[1].contains("val/loss"));
+}
+
 TEST(MetricsLogTest, ALineCutByACrashIsDropped) {
   testing::TempDir dir;
   const std::string path = dir.Write("metrics.jsonl", "{\"step\":1}\n{\"step\":2,\"train/lo");

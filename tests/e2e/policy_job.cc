@@ -1,7 +1,6 @@
 #include "tests/e2e/policy_job.h"
 
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 namespace sluice::testing {
 namespace {
@@ -45,26 +44,12 @@ CommandResult PolicyJob::Run(const std::string& run, const std::vector<std::stri
   return RunSluice(arguments, environment);
 }
 
-std::vector<std::map<std::string, double>> PolicyJob::Lines(const std::string& run, const std::string& with_key) const {
-  std::vector<std::map<std::string, double>> lines;
-  std::istringstream in(Contents(run + "/metrics.jsonl"));
-  for (std::string line; std::getline(in, line);) {
-    std::map<std::string, double> numbers;
-    const nlohmann::json parsed = nlohmann::json::parse(line);
-    for (const auto& [name, value] : parsed.items()) {
-      if (value.is_number()) numbers[name] = value;
-    }
-    if (numbers.contains(with_key)) lines.push_back(std::move(numbers));
-  }
-  return lines;
-}
-
 std::vector<std::map<std::string, double>> PolicyJob::Steps(const std::string& run) const {
-  return Lines(run, "train/loss");
+  return MetricLines(Contents(run + "/metrics.jsonl"), "train/loss");
 }
 
 std::vector<std::map<std::string, double>> PolicyJob::Validations(const std::string& run) const {
-  return Lines(run, "val/score/mean");
+  return MetricLines(Contents(run + "/metrics.jsonl"), "val/score/mean");
 }
 
 }  // namespace sluice::testing

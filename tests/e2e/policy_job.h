@@ -28,8 +28,6 @@ class PolicyJob {
   std::vector<std::map<std::string, double>> Validations(const std::string& run) const;
 
  private:
-  std::vector<std::map<std::string, double>> Lines(const std::string& run, const std::string& with_key) const;
-
   TinyJob tiny_;  // its model, and its folder
 };
 

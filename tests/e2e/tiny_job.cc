@@ -94,6 +94,20 @@ std::string TinyJob::Contents(const std::string& name) const {
 
 bool TinyJob::Exists(const std::string& name) const { return std::filesystem::exists(Path(name)); }
 
+std::vector<std::map<std::string, double>> MetricLines(const std::string& metrics_jsonl, const std::string& with_key) {
+  std::vector<std::map<std::string, double>> lines;
+  std::istringstream in(metrics_jsonl);
+  for (std::string line; std::getline(in, line);) {
+    std::map<std::string, double> numbers;
+    const nlohmann::json parsed = nlohmann::json::parse(line);
+    for (const auto& [name, value] : parsed.items()) {
+      if (value.is_number()) numbers[name] = value;
+    }
+    if (numbers.contains(with_key)) lines.push_back(std::move(numbers));
+  }
+  return lines;
+}
+
 std::vector<double> StepLosses(const std::string& metrics_jsonl) {
   std::vector<double> losses;
   std::istringstream in(metrics_jsonl);

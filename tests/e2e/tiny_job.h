@@ -1,6 +1,7 @@
 // A job that trains in a second: a random two-layer model, a few dozen rows, one folder for all of it.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,9 @@ class TinyJob {
  private:
   TempDir dir_;
 };
+
+// The numbers of each line of a run's metrics.jsonl that has `with_key`, in their order.
+std::vector<std::map<std::string, double>> MetricLines(const std::string& metrics_jsonl, const std::string& with_key);
 
 // `losses` of the steps in a run's metrics.jsonl, by step.
 std::vector<double> StepLosses(const std::string& metrics_jsonl);

@@ -28,6 +28,9 @@ std::vector<Field> StepFields(const v1::StepMetrics& step) {
   if (const auto score = step.metrics().find("critic/score/mean"); score != step.metrics().end()) {
     fields.insert(fields.begin(), {absl::StrFormat("score %.4f", score->second), 8});
   }
+  if (const auto accuracy = step.metrics().find("rewards/accuracies"); accuracy != step.metrics().end()) {
+    fields.insert(fields.begin() + 1, {absl::StrFormat("accuracy %.3f", accuracy->second), 5});
+  }
   if (step.seconds() > 0) {
     fields.push_back({absl::StrFormat("tokens/s %.0f", static_cast<double>(step.tokens()) / step.seconds()), 4});
     fields.push_back({absl::StrFormat("TFLOP/s %.3g", step.model_flops() / step.seconds() / 1e12), 1});
