@@ -1,16 +1,27 @@
 // The parts of preference tuning below its role.
+#include <filesystem>
+#include <memory>
 #include <numeric>
+#include <optional>
 
+#include "common/config/plan.h"
 #include "common/config/preference.h"
+#include "common/config/testing/minimal_job.h"
 #include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
+#include "engine/data/chat_row_encoder.h"
 #include "engine/loss/preference_loss.h"
+#include "engine/roles/memory_check.h"
+#include "engine/roles/preference_data.h"
 #include "engine/roles/preference_options.h"
 #include "engine/roles/sequence_groups.h"
 
 namespace sluice::engine {
 namespace {
 
+using ::sluice::testing::MinimalJob;
 using ::sluice::testing::StatusIs;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // `prompt` tokens that are not learned, then `response` that are.
@@ -64,6 +75,68 @@ TEST(SequenceGroupsTest, AGroupThatDoesNotFit) {
   EXPECT_EQ(groups[0].squared_lengths(), 98);
   EXPECT_OK(PlanGroups(groups, 1, 14));
   EXPECT_THAT(PlanGroups(groups, 1, 13), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("14")));
+}
+
+class MismatchTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directories(folder_.path() / "model");
+    std::filesystem::copy_file("tests/golden/tokenizer/qwen2_style.tokenizer.json",
+                               folder_.path() / "model/tokenizer.json");
+    folder_.Write("model/tokenizer_config.json", R"({"eos_token": "<|im_end|>"})");
+    ASSERT_OK_AND_ASSIGN(encoder_, ChatRowEncoder::Load(folder_.Join("model"), "", LossOn::kAssistant));
+    PreferenceDatasetOptions options;
+    options.files = {folder_.Write("rows.jsonl", R"({"prompt": "aa", "completion": "x", "label": true})"
+                                                 "\n"
+                                                 R"({"prompt": "bb", "completion": "yy", "label": false})"
+                                                 "\n"
+                                                 R"({"prompt": "cc", "completion": "zzz", "label": true})"
+                                                 "\n")};
+    auto data = PreferenceData::Open(/*pairs=*/false, options, *encoder_);
+    ASSERT_OK(data);
+    data_.emplace(*std::move(data));
+  }
+
+  std::string Text(const EncodedRow& row) const { return encoder_->tokenizer().Decode(row.ids); }
+
+  sluice::testing::TempDir folder_;
+  std::unique_ptr<ChatRowEncoder> encoder_;
+  std::optional<PreferenceData> data_;
+};
+
+TEST_F(MismatchTest, EachPromptHasTheResponseToTheOneBefore) {
+  const std::vector<EncodedRow> rows = MismatchedRows(*data_, {2, 0, 1}, 100);
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_THAT(Text(rows[0]), AllOf(HasSubstr("cc"), HasSubstr("yy")));
+  EXPECT_THAT(Text(rows[1]), AllOf(HasSubstr("aa"), HasSubstr("zzz")));
+  EXPECT_THAT(Text(rows[2]), AllOf(HasSubstr("bb"), HasSubstr("x")));
+  for (const EncodedRow& row : rows) EXPECT_GT(SequenceGroup({{&row}, 0}).scored_tokens(), 0);
+}
+
+TEST_F(MismatchTest, IsCutToTheLongestAllowed) {
+  for (const EncodedRow& row : MismatchedRows(*data_, {0, 1, 2}, 3)) {
+    EXPECT_EQ(row.ids.size(), 3u);
+    EXPECT_EQ(row.mask.size(), 3u);
+  }
+}
+
+TEST_F(MismatchTest, ASingleAnswerHasNone) { EXPECT_TRUE(MismatchedRows(*data_, {1}, 100).empty()); }
+
+TEST(ReferenceMemoryTest, ThePlanAndTheCheckCountIt) {
+  constexpr char kFolder[] = "tests/golden/model/llama_llama3_rope";
+  ASSERT_OK_AND_ASSIGN(const ModelConfig config, LoadModelConfig(kFolder));
+  ASSERT_OK_AND_ASSIGN(const ModelFacts facts, ParseModelFacts(config.json));
+  const v1::JobSpec dpo = MinimalJob({"recipe=dpo"}), simpo = MinimalJob({"recipe=simpo"});
+  EXPECT_EQ(NeedsOnCuda(simpo, config, true, {}).reference, 0);
+  const int64_t needed = NeedsOnCuda(dpo, config, true, {}).reference;
+  ASSERT_OK_AND_ASSIGN(const Plan plan, MakePlan(dpo, facts, {}));
+  int64_t planned = 0;
+  for (const Plan::Memory& part : plan.memory) {
+    if (part.part.starts_with("reference ")) planned += part.bytes;
+  }
+  EXPECT_GT(needed, 0);
+  // Parts of the engine's begin at round addresses.
+  EXPECT_NEAR(static_cast<double>(planned), static_cast<double>(needed), 0.02 * static_cast<double>(needed));
 }
 
 TEST(PreferenceOptionsTest, TheKeysChoicesAreTheLossesOfTheLibrary) {
