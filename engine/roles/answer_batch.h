@@ -27,9 +27,12 @@ struct Answer {
 
   std::vector<float> rollout_log_prob;  // by the rollout engine
   std::optional<double> score;          // none: the reward failed
+  std::string extracted;                // what the reward read out of the text; empty: nothing
   std::vector<float> old_log_prob;      // under the weights that the update starts from
   std::vector<float> ref_log_prob;      // under the reference model
+  std::vector<float> value;             // what the critic expects in the state before each token
   std::vector<float> advantage;
+  std::vector<float> returns;            // what it should have expected; with a critic
   std::vector<float> importance_weight;  // with a rollout correction
   bool learned = true;                   // false: left out of the update (no score, or its group teaches nothing)
 

@@ -65,25 +65,34 @@ absl::StatusOr<v1::ToResult> ModelRole::To(const v1::ToOp& op) {
   RETURN_IF_ERROR(RequireLoaded());
   v1::ToResult result;
   if (device_.is_cpu()) return result;
+  // The role's own model, and those that are trained beside it.
+  std::vector<FurtherModel> models = FurtherModels();
+  models.push_back({"", parameters_.get(), model_.get(), optimizer_.get()});
   const bool to_host = op.device() == "cpu";
   const kernels::Device destination = to_host ? kernels::Device::Cpu() : device_;
   ForgetAhead();  // its gradients may go
-  const auto move = [&](bool wanted, bool* on_host, int64_t bytes, auto&& mover) -> absl::Status {
+  const auto move = [&](bool wanted, bool* on_host, auto&& bytes, auto&& mover) -> absl::Status {
     if (!wanted || *on_host == to_host) return absl::OkStatus();
-    RETURN_IF_ERROR(mover(destination));
+    for (const FurtherModel& model : models) {
+      RETURN_IF_ERROR(mover(model));
+      result.set_bytes(result.bytes() + bytes(model));
+    }
     *on_host = to_host;
-    result.set_bytes(result.bytes() + bytes);
     return absl::OkStatus();
   };
-  RETURN_IF_ERROR(move(op.model(), &model_on_host_, parameters_->values().bytes(),
-                       [&](kernels::Device to) { return parameters_->MoveValues(to); }));
-  RETURN_IF_ERROR(move(op.grad() && parameters_->has_gradients(), &gradients_on_host_, parameters_->gradients().bytes(),
-                       [&](kernels::Device to) { return parameters_->MoveGradients(to); }));
-  RETURN_IF_ERROR(move(op.optimizer() && optimizer_ != nullptr, &optimizer_on_host_,
-                       optimizer_ == nullptr ? 0 : optimizer_->bytes(),
-                       [&](kernels::Device to) { return optimizer_->Move(to); }));
+  RETURN_IF_ERROR(move(
+      op.model(), &model_on_host_, [](const FurtherModel& model) { return model.parameters->values().bytes(); },
+      [&](const FurtherModel& model) { return model.parameters->MoveValues(destination); }));
+  RETURN_IF_ERROR(move(
+      op.grad() && parameters_->has_gradients(), &gradients_on_host_,
+      [](const FurtherModel& model) { return model.parameters->gradients().bytes(); },
+      [&](const FurtherModel& model) { return model.parameters->MoveGradients(destination); }));
+  RETURN_IF_ERROR(move(
+      op.optimizer() && optimizer_ != nullptr, &optimizer_on_host_,
+      [](const FurtherModel& model) { return model.optimizer->bytes(); },
+      [&](const FurtherModel& model) { return model.optimizer->Move(destination); }));
   // What came back lies elsewhere.
-  model_->ForgetRecorded();
+  for (const FurtherModel& model : models) model.model->ForgetRecorded();
   return result;
 }
 

@@ -60,6 +60,15 @@ class ModelRole : public Role {
     std::string fingerprint;  // other data under the same cursor would be another run
   };
 
+  // A model that is trained beside the role's own. In a checkpoint it has two files, `<name>_weights.safetensors` and
+  // `<name>_optimizer.safetensors`; it is exported beside the model, as `<folder>_<name>`.
+  struct FurtherModel {
+    std::string name;
+    Parameters* parameters = nullptr;
+    CausalLm* model = nullptr;
+    AdamWOptimizer* optimizer = nullptr;
+  };
+
   explicit ModelRole(const RoleOptions& options) : options_(options) {}
 
   // Opens training and validation data. Called once, after the tokenizer and before the model; on this rank alone.
@@ -77,6 +86,8 @@ class ModelRole : public Role {
   // State of the recipe that a checkpoint keeps, and its way back (InvalidArgument where it is not what was kept).
   virtual std::map<std::string, std::string> ExtraState() const { return {}; }
   virtual absl::Status RestoreExtraState(const std::map<std::string, std::string>& state) { return absl::OkStatus(); }
+
+  virtual std::vector<FurtherModel> FurtherModels() const { return {}; }
 
   // Issues: gradients summed over all ranks, clipped, applied. `loss` [1] not finite: the step is skipped; or empty.
   absl::Status ApplyGradients(kernels::ConstTensorView loss);
@@ -118,9 +129,13 @@ class ModelRole : public Role {
   absl::StatusOr<CheckpointStore> OpenStore() const;
   TrainingState CurrentState() const;
   absl::Status WriteCheckpointFiles(PendingCheckpoint* pending);
+  // The weights and the optimizer's state of one model, as save_contents says, in files that begin with `prefix`.
+  absl::Status WriteModelFiles(const std::string& prefix, const Parameters& parameters, const AdamWOptimizer& optimizer,
+                               PendingCheckpoint* pending) const;
   absl::Status Restore(const std::string& path);
-  // Writes the weights as a Hugging Face folder; on rank 0 only.
-  absl::StatusOr<int64_t> WriteHuggingFaceFolder(const std::string& path);
+  // Writes the weights of all models as Hugging Face folders; on rank 0 only. Bytes.
+  absl::StatusOr<int64_t> WriteHuggingFaceFolders(const std::string& path) const;
+  absl::StatusOr<int64_t> WriteHuggingFaceFolder(const Parameters& parameters, const std::string& path) const;
 
   mutable absl::Mutex communicator_mutex_;  // guards the pointer: collective_state comes from other threads
   bool model_on_host_ = false, optimizer_on_host_ = false, gradients_on_host_ = false;  // To moved them out

@@ -1,9 +1,10 @@
-// ModelRole: checkpoints, resume and export.
+// ModelRole: checkpoints and resume.
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -16,7 +17,6 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/checkpoint_listing.h"
 #include "engine/checkpoint/manifest.h"
-#include "engine/checkpoint/model_folder_writer.h"
 #include "engine/roles/job_options.h"
 #include "engine/roles/model_role.h"
 
@@ -27,6 +27,10 @@ namespace {
 constexpr char kWeightsName[] = "weights.safetensors";
 constexpr char kOptimizerName[] = "optimizer.safetensors";
 
+// What the names of a further model's files begin with, and the key of its optimizer's updates in the state.
+std::string Prefix(const std::string& model) { return model + "_"; }
+std::string UpdatesKey(const std::string& model) { return model + "_updates"; }
+
 bool Contains(const google::protobuf::RepeatedPtrField<std::string>& list, const char* name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
@@ -35,6 +39,19 @@ bool Contains(const google::protobuf::RepeatedPtrField<std::string>& list, const
 std::string Serialize(const ResumeDecision& decision) {
   return nlohmann::json({{"path", decision.checkpoint ? decision.checkpoint->path : ""}, {"reason", decision.reason}})
       .dump();
+}
+
+// The reverse of WriteModelFiles. `updates`: those that the optimizer had applied.
+absl::Status ReadModelFiles(const Checkpoint& checkpoint, const std::string& prefix, int64_t updates,
+                            Parameters* parameters, AdamWOptimizer* optimizer) {
+  {
+    ASSIGN_OR_RETURN(const SafetensorsFile weights, checkpoint.OpenTensors(prefix + kWeightsName));
+    const std::vector<TensorData> tensors = weights.Tensors();
+    RETURN_IF_ERROR(Annotate(parameters->ImportValues(tensors), weights.path()));
+  }
+  ASSIGN_OR_RETURN(const SafetensorsFile state, checkpoint.OpenTensors(prefix + kOptimizerName));
+  const std::vector<TensorData> tensors = state.Tensors();
+  return Annotate(optimizer->ImportState(tensors, updates), state.path());
 }
 
 int64_t BytesOf(const std::vector<FileEntry>& entries) {
@@ -71,26 +88,38 @@ TrainingState ModelRole::CurrentState() const {
   state.random.seed = static_cast<uint64_t>(spec_.trainer().seed());
   state.counters = counters_;
   state.extra = ExtraState();
+  for (const FurtherModel& further : FurtherModels()) {
+    state.extra[UpdatesKey(further.name)] = absl::StrCat(further.optimizer->step_count());
+  }
   return state;
 }
 
 absl::Status ModelRole::WriteCheckpointFiles(PendingCheckpoint* pending) {
   // Data-parallel ranks hold the same state: one of them writes it.
   if (options_.rank != 0) return absl::OkStatus();
-  const auto& contents = spec_.checkpoint().save_contents();
-  if (Contains(contents, "model")) {
-    ASSIGN_OR_RETURN(const HostTensors weights, parameters_->ExportValues(parameters_->dtype()));
-    RETURN_IF_ERROR(pending->AddTensors(kWeightsName, weights.tensors, {{"format", "pt"}}));
+  RETURN_IF_ERROR(WriteModelFiles("", *parameters_, *optimizer_, pending));
+  for (const FurtherModel& further : FurtherModels()) {
+    RETURN_IF_ERROR(WriteModelFiles(Prefix(further.name), *further.parameters, *further.optimizer, pending));
   }
-  if (Contains(contents, "optimizer")) {
-    ASSIGN_OR_RETURN(const std::vector<HostTensors> arrays, optimizer_->ExportState());
-    std::vector<TensorData> tensors;
-    for (const HostTensors& array : arrays) tensors.insert(tensors.end(), array.tensors.begin(), array.tensors.end());
-    RETURN_IF_ERROR(pending->AddTensors(kOptimizerName, tensors, {}));
-  }
-  if (Contains(contents, "extra")) {
+  if (Contains(spec_.checkpoint().save_contents(), "extra")) {
     ASSIGN_OR_RETURN(const std::string state, SerializeTrainingState(CurrentState()));
     RETURN_IF_ERROR(pending->AddFile(kTrainingStateName, state));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelRole::WriteModelFiles(const std::string& prefix, const Parameters& parameters,
+                                        const AdamWOptimizer& optimizer, PendingCheckpoint* pending) const {
+  const auto& contents = spec_.checkpoint().save_contents();
+  if (Contains(contents, "model")) {
+    ASSIGN_OR_RETURN(const HostTensors weights, parameters.ExportValues(parameters.dtype()));
+    RETURN_IF_ERROR(pending->AddTensors(prefix + kWeightsName, weights.tensors, {{"format", "pt"}}));
+  }
+  if (Contains(contents, "optimizer")) {
+    ASSIGN_OR_RETURN(const std::vector<HostTensors> arrays, optimizer.ExportState());
+    std::vector<TensorData> tensors;
+    for (const HostTensors& array : arrays) tensors.insert(tensors.end(), array.tensors.begin(), array.tensors.end());
+    RETURN_IF_ERROR(pending->AddTensors(prefix + kOptimizerName, tensors, {}));
   }
   return absl::OkStatus();
 }
@@ -131,7 +160,7 @@ absl::StatusOr<v1::CheckpointResult> ModelRole::SaveCheckpoint(const v1::SaveChe
       result.set_path(committed->path);
       result.set_bytes(BytesOf(pending.entries()));
       if (Contains(spec_.checkpoint().save_contents(), "hf_model")) {
-        ASSIGN_OR_RETURN(const int64_t exported, WriteHuggingFaceFolder(committed->path + "/huggingface"));
+        ASSIGN_OR_RETURN(const int64_t exported, WriteHuggingFaceFolders(committed->path + "/huggingface"));
         result.set_bytes(result.bytes() + exported);
       }
       return absl::OkStatus();
@@ -146,7 +175,13 @@ absl::StatusOr<v1::CheckpointResult> ModelRole::SaveCheckpoint(const v1::SaveChe
 absl::Status ModelRole::Restore(const std::string& path) {
   ForgetAhead();  // of other weights
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(PosixFileSystem(), path));
-  for (const char* name : {kWeightsName, kOptimizerName, kTrainingStateName}) {
+  const std::vector<FurtherModel> further_models = FurtherModels();
+  std::vector<std::string> needed = {kWeightsName, kOptimizerName, kTrainingStateName};
+  for (const FurtherModel& further : further_models) {
+    needed.push_back(Prefix(further.name) + kWeightsName);
+    needed.push_back(Prefix(further.name) + kOptimizerName);
+  }
+  for (const std::string& name : needed) {
     if (!checkpoint.Contains(name)) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, " has no ", name,
@@ -175,15 +210,15 @@ absl::Status ModelRole::Restore(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " was made with another data.train_batch_size: rows would be repeated or left out"));
   }
-  {
-    ASSIGN_OR_RETURN(const SafetensorsFile weights, checkpoint.OpenTensors(kWeightsName));
-    const std::vector<TensorData> tensors = weights.Tensors();
-    RETURN_IF_ERROR(Annotate(parameters_->ImportValues(tensors), weights.path()));
-  }
-  {
-    ASSIGN_OR_RETURN(const SafetensorsFile optimizer, checkpoint.OpenTensors(kOptimizerName));
-    const std::vector<TensorData> tensors = optimizer.Tensors();
-    RETURN_IF_ERROR(Annotate(optimizer_->ImportState(tensors, state.counters.optimizer_updates), optimizer.path()));
+  RETURN_IF_ERROR(
+      ReadModelFiles(checkpoint, "", state.counters.optimizer_updates, parameters_.get(), optimizer_.get()));
+  for (const FurtherModel& further : further_models) {
+    const auto found = state.extra.find(UpdatesKey(further.name));
+    int64_t updates = 0;
+    if (found == state.extra.end() || !absl::SimpleAtoi(found->second, &updates)) {
+      return absl::InvalidArgumentError(absl::StrCat(path, " has no ", UpdatesKey(further.name), " in its state"));
+    }
+    RETURN_IF_ERROR(ReadModelFiles(checkpoint, Prefix(further.name), updates, further.parameters, further.optimizer));
   }
   RETURN_IF_ERROR(Annotate(RestoreExtraState(state.extra), path));
   steps_done_ = state.step;
@@ -243,43 +278,6 @@ absl::StatusOr<v1::CheckpointResult> ModelRole::LoadCheckpoint(const v1::LoadChe
   result.set_path(op.path());
   result.set_step(steps_done_);
   result.set_seconds(absl::ToDoubleSeconds(absl::Now() - start));
-  return result;
-}
-
-absl::StatusOr<int64_t> ModelRole::WriteHuggingFaceFolder(const std::string& path) {
-  const std::string& wanted = spec_.checkpoint().export_dtype();
-  const kernels::DType dtype = wanted == "fp32"   ? kernels::DType::kFloat32
-                               : wanted == "bf16" ? kernels::DType::kBFloat16
-                                                  : parameters_->config().storage_dtype;
-  ASSIGN_OR_RETURN(const HostTensors weights, parameters_->ExportValues(dtype));
-  std::vector<TensorSpec> specs;
-  std::map<std::string, std::span<const std::byte>> bytes;
-  int64_t total = 0;
-  for (const TensorData& tensor : weights.tensors) {
-    specs.push_back(tensor.spec);
-    bytes[tensor.spec.name] = tensor.bytes;
-    total += static_cast<int64_t>(tensor.bytes.size());
-  }
-  ModelFolderOptions options;
-  options.max_shard_bytes = static_cast<int64_t>(spec_.checkpoint().max_shard_size_gb() * 1e9);
-  options.companions_from = TokenizerFolder(spec_.model());
-  options.replace = true;
-  const TensorSource source = [&](const TensorSpec& spec) -> absl::StatusOr<std::span<const std::byte>> {
-    return bytes[spec.name];
-  };
-  RETURN_IF_ERROR(WriteModelFolder(PosixFileSystem(), path, ExportConfigJson(parameters_->config(), dtype), specs,
-                                   source, options));
-  return total;
-}
-
-absl::StatusOr<v1::ExportWeightsResult> ModelRole::ExportWeights(const v1::ExportWeightsOp& op) {
-  RETURN_IF_ERROR(RequireLoaded());
-  absl::StatusOr<int64_t> bytes = 0;
-  if (options_.rank == 0) bytes = WriteHuggingFaceFolder(op.path());
-  RETURN_IF_ERROR(communicator_->Agree(Annotate(bytes.status(), absl::StrCat("export to ", op.path()))));
-  v1::ExportWeightsResult result;
-  result.set_path(op.path());
-  result.set_bytes(*bytes);
   return result;
 }
 

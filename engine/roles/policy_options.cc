@@ -57,6 +57,7 @@ absl::StatusOr<PolicyOptions> PolicyOptionsOf(const v1::JobSpec& spec) {
   ASSIGN_OR_RETURN(options.advantage.estimator, Known(ParseAdvantageEstimator(algorithm.adv_estimator()),
                                                       "algorithm.adv_estimator", algorithm.adv_estimator()));
   options.advantage.gamma = algorithm.gamma();
+  options.advantage.lam = algorithm.lam();
   options.advantage.norm_adv_by_std_in_grpo = algorithm.norm_adv_by_std_in_grpo();
   ASSIGN_OR_RETURN(options.kl_penalty,
                    Known(ParseKlType(algorithm.kl_penalty()), "algorithm.kl_penalty", algorithm.kl_penalty()));
@@ -89,8 +90,7 @@ absl::StatusOr<PolicyOptions> PolicyOptionsOf(const v1::JobSpec& spec) {
   ASSIGN_OR_RETURN(loss.aggregation,
                    Known(ParseLossAggregation(actor.loss_agg_mode()), "actor.loss_agg_mode", actor.loss_agg_mode()));
   RETURN_IF_ERROR(Validate(loss));
-  options.loss_scale_factor = actor.has_loss_scale_factor() ? actor.loss_scale_factor()
-                                                            : static_cast<double>(spec.data().max_response_length());
+  options.loss_scale_factor = LossScaleFactor(spec);
 
   options.sampling = CommonSampling(spec, spec.rollout());
   options.sampling.min_p = spec.rollout().min_p();
@@ -118,6 +118,11 @@ absl::StatusOr<PromptDatasetOptions> ValidationPromptOptions(const v1::JobSpec& 
   options.max_rows = spec.data().val_max_samples();
   options.shuffle = false;
   return options;
+}
+
+double LossScaleFactor(const v1::JobSpec& spec) {
+  return spec.actor().has_loss_scale_factor() ? spec.actor().loss_scale_factor()
+                                              : static_cast<double>(spec.data().max_response_length());
 }
 
 RolloutOptions RolloutOptionsOf(const v1::JobSpec& spec) {

@@ -31,6 +31,9 @@ absl::StatusOr<PolicyOptions> PolicyOptionsOf(const v1::JobSpec& spec);
 absl::StatusOr<PromptDatasetOptions> TrainPromptOptions(const v1::JobSpec& spec);
 absl::StatusOr<PromptDatasetOptions> ValidationPromptOptions(const v1::JobSpec& spec);
 
+// What loss_agg_mode seq-mean-token-sum-norm divides by.
+double LossScaleFactor(const v1::JobSpec& spec);
+
 RolloutOptions RolloutOptionsOf(const v1::JobSpec& spec);
 
 }  // namespace sluice::engine

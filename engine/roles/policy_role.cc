@@ -14,10 +14,10 @@
 #include "common/logging.h"
 #include "common/status.h"
 #include "common/status_macros.h"
-#include "engine/checkpoint/model_folder.h"
-#include "engine/model/load_parameters.h"
 #include "engine/reward/reward_factory.h"
+#include "engine/roles/evaluation.h"
 #include "engine/roles/job_options.h"
+#include "engine/roles/reference_model.h"
 
 namespace sluice::engine {
 namespace {
@@ -76,29 +76,16 @@ CausalLmOptions PolicyRole::model_options() const {
 absl::Status PolicyRole::OpenRest() {
   if (train_ == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(rollout_, RolloutEngine::Create(parameters_.get(), &encoder_->tokenizer(), RolloutOptionsOf(spec_)));
-  return NeedsReference(spec_) && !spec_.engine().forward_only() ? OpenReference() : absl::OkStatus();
+  if (NeedsReference(spec_)) RETURN_IF_ERROR(OpenReference());
+  const bool needs_values = InfoOf(policy_.advantage.estimator).needs_values;
+  return needs_values && !spec_.engine().forward_only() ? OpenCritic() : absl::OkStatus();
 }
 
-// The reference is the model as the run began with it: model.path, or the same random weights.
 absl::Status PolicyRole::OpenReference() {
-  ParametersOptions options;
-  options.dtype = DTypeOf(spec_.engine());
-  options.device = device_;
-  options.gradients = false;
-  if (spec_.model().init() == "random") {
-    ASSIGN_OR_RETURN(reference_parameters_, Parameters::CreateRandom(parameters_->config(), options,
-                                                                     static_cast<uint64_t>(spec_.trainer().seed())));
-  } else {
-    auto folder = ModelFolder::Open(PosixFileSystem(), spec_.model().path());
-    RETURN_IF_ERROR(Annotate(folder.status(), "model.path"));
-    std::vector<std::string> warnings;  // the policy's loading gave the same
-    auto loaded = LoadParameters(parameters_->config(), options, *folder, warnings);
-    RETURN_IF_ERROR(Annotate(loaded.status(), "model.path"));
-    reference_parameters_ = *std::move(loaded);
-  }
-  CausalLmOptions model = model_options();
-  model.backward = false;
-  ASSIGN_OR_RETURN(reference_, CausalLm::Create(reference_parameters_.get(), model));
+  ASSIGN_OR_RETURN(ReferenceModel reference,
+                   OpenReferenceModel(spec_, parameters_->config(), device_, model_options()));
+  reference_parameters_ = std::move(reference.parameters);
+  reference_ = std::move(reference.model);
   return absl::OkStatus();
 }
 
@@ -114,43 +101,52 @@ absl::Status PolicyRole::RestoreExtraState(const std::map<std::string, std::stri
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::DataflowResult> PolicyRole::RunDataflowStage(const v1::DataflowOp& op) {
-  RETURN_IF_ERROR(RequireTrainable());
-  if (op.step() != steps_done_ + 1) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(op.op(), " of step ", op.step(), " is asked for, but ", steps_done_, " steps are done"));
-  }
+absl::Status PolicyRole::CheckInputs(const v1::DataflowOp& op) const {
   // What a stage reads, by the ops that made it.
   static const auto* const kInputs =
       new std::map<std::string, std::vector<std::string>>{{"generate", {}},
                                                           {"reward", {"generate"}},
                                                           {"logprob", {"generate"}},
                                                           {"ref_logprob", {"generate"}},
+                                                          {"values", {"generate"}},
                                                           {"advantage", {"reward", "logprob"}},
+                                                          {"update_critic", {"advantage"}},
                                                           {"update", {"advantage"}}};
-  const auto inputs = kInputs->find(op.op());
-  if (inputs == kInputs->end()) return NotOfThisRecipe(op.op());
-  if (op.op() == "generate") {
-    step_.emplace();
-    step_->step = op.step();
-  }
-  for (const std::string& input : inputs->second) {
+  const auto known = kInputs->find(op.op());
+  if (known == kInputs->end()) return NotOfThisRecipe(op.op());
+  std::vector<std::string> inputs = known->second;
+  if (op.op() == "advantage" && reference_ != nullptr) inputs.emplace_back("ref_logprob");
+  if (op.op() == "advantage" && critic_ != nullptr) inputs.emplace_back("values");
+  if (op.op() == "update" && critic_ != nullptr) inputs.emplace_back("update_critic");
+  for (const std::string& input : inputs) {
     if (step_.has_value() && step_->done.contains(input)) continue;
     return absl::FailedPreconditionError(
         absl::StrCat(op.op(), " of step ", op.step(), " needs ", input, " first: what it made is not here"));
   }
-  if (op.op() == "advantage" && reference_ != nullptr && !step_->done.contains("ref_logprob")) {
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::DataflowResult> PolicyRole::RunDataflowStage(const v1::DataflowOp& op) {
+  RETURN_IF_ERROR(RequireTrainable());
+  if (op.step() != steps_done_ + 1) {
     return absl::FailedPreconditionError(
-        absl::StrCat("advantage of step ", op.step(), " needs ref_logprob first: what it made is not here"));
+        absl::StrCat(op.op(), " of step ", op.step(), " is asked for, but ", steps_done_, " steps are done"));
+  }
+  RETURN_IF_ERROR(CheckInputs(op));
+  if (op.op() == "generate") {
+    step_.emplace();
+    step_->step = op.step();
   }
   const absl::Time start = absl::Now();
   v1::DataflowResult result;
-  const absl::Status status = op.op() == "generate"      ? GenerateStage(&*step_)
-                              : op.op() == "reward"      ? RewardStage(&*step_)
-                              : op.op() == "logprob"     ? LogProbStage(&*step_)
-                              : op.op() == "ref_logprob" ? RefLogProbStage(&*step_)
-                              : op.op() == "advantage"   ? AdvantageStage(&*step_)
-                                                         : UpdateStage(&*step_, result.mutable_ended_step());
+  const absl::Status status = op.op() == "generate"        ? GenerateStage(&*step_)
+                              : op.op() == "reward"        ? RewardStage(&*step_)
+                              : op.op() == "logprob"       ? LogProbStage(&*step_)
+                              : op.op() == "ref_logprob"   ? RefLogProbStage(&*step_)
+                              : op.op() == "values"        ? ValuesStage(&*step_)
+                              : op.op() == "advantage"     ? AdvantageStage(&*step_)
+                              : op.op() == "update_critic" ? UpdateCriticStage(&*step_)
+                                                           : UpdateStage(&*step_, result.mutable_ended_step());
   if (!status.ok()) {
     step_.reset();
     return status;
@@ -203,12 +199,12 @@ absl::StatusOr<v1::ValidationMetrics> PolicyRole::InferBatch(const v1::InferBatc
     return ScoreAnswers(*validation_, absl::MakeSpan(answers), "val/", &sums);
   }();
   RETURN_IF_ERROR(communicator_->Agree(local));
+  AddEvaluation(answers, spec_.rollout().val_kwargs().n(), &sums);
   for (const Answer& answer : answers) {
     sums.AddMean("val/response_length/mean", static_cast<double>(answer.response_tokens()));
     sums.AddMean("val/response_length/clip_ratio", answer.truncated ? 1 : 0);
     sums.AddSum("samples", 1);
     if (!answer.score.has_value()) continue;
-    sums.AddMean("val/score/mean", *answer.score);
     sums.AddMean(absl::StrCat("val/score/", validation_->prompt(answer.row).data_source, "/mean"), *answer.score);
   }
   ASSIGN_OR_RETURN(auto numbers, sums.Reduce(*communicator_));

@@ -1,8 +1,8 @@
 // The role of a model that answers prompts and learns from rewards: the recipes of reinforcement learning.
 //
 // It hosts everything of the step that is placed on this rank's device: the policy with its optimizer, the rollout
-// engine over the same weights, the reference model, the rewards. A step is the stages of the recipe's data flow
-// (common/config/dataflow.h), in order; what they make stays here until the step ends.
+// engine over the same weights, the reference model, the critic, the rewards. A step is the stages of the recipe's data
+// flow (common/config/dataflow.h), in order; what they make stays here until the step ends.
 //
 // Prompts are dealt to the ranks by their place in the step, so that all answers to a prompt lie on one rank. What is
 // sampled is a function of (seed, step, place, answer); losses and advantages are divided by counts over all ranks:
@@ -23,6 +23,7 @@
 #include "engine/data/prompt_dataset.h"
 #include "engine/reward/reward.h"
 #include "engine/roles/answer_batch.h"
+#include "engine/roles/critic.h"
 #include "engine/roles/metric_sums.h"
 #include "engine/roles/model_role.h"
 #include "engine/roles/policy_options.h"
@@ -50,6 +51,7 @@ class PolicyRole : public ModelRole {
     std::set<std::string> done;             // ops
     MetricSums metrics;                     // of this rank
     std::map<std::string, double> seconds;  // by op
+    bool critic_skipped = false;            // an update of the critic that was not finite
   };
   // Which answers to which prompts.
   struct GenerateOrder {
@@ -68,8 +70,12 @@ class PolicyRole : public ModelRole {
   void ForgetAhead() override { step_.reset(); }
   std::map<std::string, std::string> ExtraState() const override;
   absl::Status RestoreExtraState(const std::map<std::string, std::string>& state) override;
+  std::vector<FurtherModel> FurtherModels() const override;
 
   absl::Status OpenReference();
+  absl::Status OpenCritic();
+  // FailedPrecondition: what the op reads of the step is not there.
+  absl::Status CheckInputs(const v1::DataflowOp& op) const;
 
   // Of this rank; no collective.
   absl::StatusOr<std::vector<Answer>> GenerateAnswers(const GenerateOrder& order);
@@ -82,7 +88,9 @@ class PolicyRole : public ModelRole {
   absl::Status RewardStage(Step* step);
   absl::Status LogProbStage(Step* step);
   absl::Status RefLogProbStage(Step* step);
+  absl::Status ValuesStage(Step* step);
   absl::Status AdvantageStage(Step* step);
+  absl::Status UpdateCriticStage(Step* step);
   absl::Status UpdateStage(Step* step, v1::StepMetrics* metrics);
 
   // One optimizer update on the answers at `chosen`.
@@ -92,8 +100,11 @@ class PolicyRole : public ModelRole {
     OptimizerStepResult applied;
   };
   absl::StatusOr<Update> UpdateOn(const std::vector<int32_t>& chosen, absl::Span<const Answer> answers);
-  // Answers (by their place in step.answers) of each update of a pass, in order; the same number on every rank.
-  std::vector<std::vector<int32_t>> MiniBatches(const Step& step, int64_t pass) const;
+  // Answers (by their place in step.answers) of each update of a pass over mini-batches of `size` prompts, in order;
+  // the same number on every rank.
+  std::vector<std::vector<int32_t>> MiniBatches(const Step& step, int64_t pass, int64_t size) const;
+  // How much of the returns' variance the values explain, over all ranks. Collective.
+  absl::StatusOr<double> ExplainedVariance(const Step& step);
   absl::StatusOr<v1::StepMetrics> EndStep(Step* step, const PolicyLossMetrics& loss, int64_t updates, double grad_norm,
                                           bool skipped);
 
@@ -104,6 +115,7 @@ class PolicyRole : public ModelRole {
   std::unique_ptr<RolloutEngine> rollout_;
   std::unique_ptr<Parameters> reference_parameters_;  // null: nothing is compared with a reference
   std::unique_ptr<CausalLm> reference_;
+  std::unique_ptr<Critic> critic_;  // null: the estimator needs no values
   KlControllerState kl_controller_;
   std::optional<Step> step_;
 };

@@ -73,6 +73,7 @@ absl::Status PolicyRole::ScoreAnswers(const PromptDataset& prompts, absl::Span<A
   for (size_t i = 0; i < answers.size(); ++i) {
     const RewardResult& result = (*results)[i];
     answers[i].score = result.score;
+    answers[i].extracted = result.extracted;
     for (const auto& [name, value] : result.metrics) metrics->AddMean(absl::StrCat(prefix, "reward/", name), value);
     if (result.error == RewardError::kNone) continue;
     metrics->AddSum(absl::StrCat(prefix, "reward/errors/", std::string(RewardErrorName(result.error))), 1);
@@ -194,8 +195,10 @@ absl::Status PolicyRole::AdvantageStage(Step* step) {
                                         {.batch = tokens.batch(), .log_prob = log_prob, .ref_log_prob = ref_log_prob},
                                         std::span<float>(token_rewards)));
   }
+  std::vector<float> values;
+  if (critic_ != nullptr) values = tokens.Gather(step->answers, &Answer::value);
   const AdvantageInputs inputs = {
-      .batch = tokens.batch(), .samples = rewards, .token_rewards = token_rewards, .values = {}, .components = {}};
+      .batch = tokens.batch(), .samples = rewards, .token_rewards = token_rewards, .values = values, .components = {}};
   ASSIGN_OR_RETURN(Advantages advantages, ComputeAdvantages(policy_.advantage, inputs));
 
   // What the other half, and the controller of the penalty, want to know of all ranks.
@@ -215,6 +218,10 @@ absl::Status PolicyRole::AdvantageStage(Step* step) {
 
   std::vector<float> narrow(advantages.advantage.begin(), advantages.advantage.end());
   tokens.Scatter(narrow, &Answer::advantage, absl::MakeSpan(step->answers));
+  if (critic_ != nullptr) {
+    narrow.assign(advantages.returns.begin(), advantages.returns.end());
+    tokens.Scatter(narrow, &Answer::returns, absl::MakeSpan(step->answers));
+  }
   std::vector<GroupMetric> groups;
   for (size_t i = 0; i < step->answers.size(); ++i) {
     step->answers[i].learned = advantages.scored[i] != 0;

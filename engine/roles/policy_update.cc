@@ -5,15 +5,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/failpoint.h"
+#include "common/status.h"
 #include "common/status_macros.h"
 #include "engine/model/flops.h"
 #include "engine/roles/policy_role.h"
+#include "engine/roles/rollout_dump.h"
 
 namespace sluice::engine {
 
-std::vector<std::vector<int32_t>> PolicyRole::MiniBatches(const Step& step, int64_t pass) const {
+std::vector<std::vector<int32_t>> PolicyRole::MiniBatches(const Step& step, int64_t pass, int64_t size) const {
   const auto prompts = static_cast<int64_t>(step.prompts.rows.size());
-  const int64_t size = std::min(spec_.actor().ppo_mini_batch_size(), prompts);
+  size = std::min(size, prompts);
   // Which mini-batch each place of the step is in.
   std::vector<int64_t> mini_batch_of(static_cast<size_t>(prompts));
   const uint64_t key = static_cast<uint64_t>(spec_.trainer().seed()) + static_cast<uint64_t>(step.step) * 1'000'003;
@@ -88,11 +90,18 @@ absl::StatusOr<PolicyRole::Update> PolicyRole::UpdateOn(const std::vector<int32_
 }
 
 absl::Status PolicyRole::UpdateStage(Step* step, v1::StepMetrics* metrics) {
+  if (const std::string& folder = spec_.trainer().rollout_data_dir(); !folder.empty()) {
+    const absl::Status dumped = DumpRollout(folder, step->step, options_.rank, *train_, step->answers);
+    RETURN_IF_ERROR(communicator_->Agree(Annotate(dumped, "trainer.rollout_data_dir")));
+  }
   PolicyLossMetrics loss;
   int64_t updates = 0, skipped = 0;
   double grad_norm = 0;
-  for (int64_t pass = 0; pass < spec_.actor().ppo_epochs(); ++pass) {
-    for (const std::vector<int32_t>& chosen : MiniBatches(*step, pass)) {
+  // In the first steps of a run with a critic it alone learns.
+  const bool warming_up = critic_ != nullptr && step->step <= spec_.trainer().critic_warmup();
+  const int64_t passes = warming_up ? 0 : spec_.actor().ppo_epochs();
+  for (int64_t pass = 0; pass < passes; ++pass) {
+    for (const std::vector<int32_t>& chosen : MiniBatches(*step, pass, spec_.actor().ppo_mini_batch_size())) {
       ASSIGN_OR_RETURN(const Update update, UpdateOn(chosen, step->answers));
       if (update.empty) continue;
       ++updates;
@@ -105,7 +114,7 @@ absl::Status PolicyRole::UpdateStage(Step* step, v1::StepMetrics* metrics) {
       }
     }
   }
-  if (skipped > 0) {
+  if (skipped > 0 || step->critic_skipped) {
     std::vector<int64_t> rows;
     for (const Answer& answer : step->answers) rows.push_back(answer.row);
     RETURN_IF_ERROR(NoteSkippedStep(rows));
@@ -115,6 +124,8 @@ absl::Status PolicyRole::UpdateStage(Step* step, v1::StepMetrics* metrics) {
   const int64_t applied = updates - skipped;
   const double mean_norm = applied > 0 ? grad_norm / static_cast<double>(applied) : std::nan("");
   ASSIGN_OR_RETURN(*metrics, EndStep(step, loss, updates, updates == 0 ? 0 : mean_norm, skipped > 0));
+  // The policy's schedule is of its own steps.
+  schedule_steps_ += !warming_up;
   return absl::OkStatus();
 }
 
@@ -160,7 +171,13 @@ absl::StatusOr<v1::StepMetrics> PolicyRole::EndStep(Step* step, const PolicyLoss
   // Forward and backward in each pass; forward alone for generation, the old log-probabilities and the reference's.
   const double forwards = 2.0 + (reference_ != nullptr ? 1.0 : 0.0);
   const double passes = static_cast<double>(spec_.actor().ppo_epochs()) + forwards / 3;
-  metrics.set_model_flops(TrainingFlops(parameters_->config(), numbers["tokens"], numbers["squared_lengths"]) * passes);
+  double flops = TrainingFlops(parameters_->config(), numbers["tokens"], numbers["squared_lengths"]) * passes;
+  if (critic_ != nullptr) {
+    const double critic_passes = static_cast<double>(critic_->ppo_epochs()) + 1.0 / 3;
+    flops +=
+        TrainingFlops(critic_->parameters()->config(), numbers["tokens"], numbers["squared_lengths"]) * critic_passes;
+  }
+  metrics.set_model_flops(flops);
   metrics.set_skipped_nonfinite(skipped);
   for (const char* name : {"loss", "tokens", "response_tokens", "squared_lengths", "samples"}) numbers.erase(name);
   metrics.mutable_metrics()->insert(numbers.begin(), numbers.end());
@@ -170,7 +187,6 @@ absl::StatusOr<v1::StepMetrics> PolicyRole::EndStep(Step* step, const PolicyLoss
   counters_.loss_tokens += metrics.scored_tokens();
   metrics.set_nonfinite_steps_total(counters_.skipped_updates);
   FillMemory(&metrics);
-  ++schedule_steps_;
   ++steps_done_;
   return metrics;
 }

@@ -103,6 +103,24 @@ TEST_P(MemoryPlanTest, IsWhatTheEngineAllocates) {
   }
 }
 
+TEST_P(MemoryPlanTest, CountsTheCritic) {
+  ASSERT_OK_AND_ASSIGN(const ModelConfig model, ModelShape(GetParam()));
+  ASSERT_OK_AND_ASSIGN(const ModelFacts facts, ParseModelFacts(model.json));
+  ASSERT_OK_AND_ASSIGN(const ModelConfig config, ParseValueModelConfig(model.json));
+  const ParameterLayout layout(config);
+  EXPECT_EQ(WithValueHead(facts).parameters, layout.parameter_count());
+  const v1::JobSpec spec = MinimalJob({"recipe=ppo", "engine.model_dtype=bf16"});
+  ASSERT_OK_AND_ASSIGN(const Plan plan, MakePlan(spec, facts, {}));
+  std::map<std::string, int64_t> bytes;
+  for (const Plan::Memory& part : plan.memory) bytes[part.part] = part.bytes;
+  const kernels::DType storage = DTypeOf(spec.engine());
+  ExpectClose(bytes["critic weights"], layout.size() * kernels::SizeOf(storage), "critic weights");
+  ExpectClose(bytes["critic gradients"], layout.size() * kernels::SizeOf(kernels::DType::kFloat32), "gradients");
+  ExpectClose(bytes["critic moments"] + bytes["critic master weights"],
+              AdamWOptimizer::BytesFor(layout, storage, OptimizerOptions(spec)), "critic optimizer");
+  ExpectClose(bytes["critic activations"], CausalLm::BytesFor(config, storage, ModelOptions(spec)), "activations");
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, MemoryPlanTest, ::testing::ValuesIn(ModelShapeNames()), [](const auto& info) {
   std::string name = info.param;
   std::erase_if(name, [](char c) { return c == '.' || c == '-'; });
