@@ -64,6 +64,17 @@ TEST(PreferenceTest, TheFirstStepComparesTheModelWithItself) {
   }
 }
 
+TEST(PreferenceTest, OnlyEvaluates) {
+  const PreferenceJob job;
+  const CommandResult simpo = job.Run("simpo", "simpo", {"engine.forward_only=true", "data.val_max_samples=4"});
+  ASSERT_EQ(simpo.exit_code, 0) << simpo.output << simpo.errors;
+  EXPECT_THAT(simpo.output, HasSubstr("(4 rows, "));
+  // With a reference model it is compared with itself.
+  const CommandResult dpo = job.Run("dpo", "dpo", {"engine.forward_only=true"});
+  ASSERT_EQ(dpo.exit_code, 0) << dpo.output << dpo.errors;
+  EXPECT_THAT(dpo.output, HasSubstr("validation after step 0  loss 0.6931  (6 rows, "));
+}
+
 TEST(PreferenceTest, MarginAndAccuracyRise) {
   const PreferenceJob job;
   const CommandResult result =
@@ -84,16 +95,22 @@ TEST(PreferenceTest, MarginAndAccuracyRise) {
 
 TEST(PreferenceTest, RanksAndPackingChangeNothing) {
   const PreferenceJob job;
+  const std::vector<std::string> common = {"trainer.export_hf_model=false", "trainer.total_training_steps=2",
+                                           "trainer.save_freq=-1"};
   for (const char* recipe : kRecipes) {
     const std::string one = std::string(recipe) + "-one";
-    const CommandResult first = job.Run(recipe, one, {"trainer.export_hf_model=false"});
+    const CommandResult first = job.Run(recipe, one, common);
     ASSERT_EQ(first.exit_code, 0) << recipe << first.output << first.errors;
     const std::vector<std::pair<std::string, std::string>> others = {{"-two", "trainer.n_gpus_per_node=2"},
                                                                      {"-tight", "data.max_token_len_per_gpu=96"},
                                                                      {"-wide", "data.max_token_len_per_gpu=512"}};
     for (const auto& [name, override] : others) {
       const std::string run = recipe + name;
-      const CommandResult second = job.Run(recipe, run, {"trainer.export_hf_model=false", override});
+      const CommandResult second = job.Run(recipe, run, [&] {
+        std::vector<std::string> overrides = common;
+        overrides.push_back(override);
+        return overrides;
+      }());
       ASSERT_EQ(second.exit_code, 0) << run << second.output << second.errors;
       const auto a = job.Steps(one), b = job.Steps(run);
       ASSERT_EQ(a.size(), b.size());

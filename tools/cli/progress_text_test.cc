@@ -46,6 +46,12 @@ TEST(ProgressBarTest, LeavesWholeFieldsOutWhereThereIsNot) {
   }
 }
 
+TEST(ProgressBarTest, ShowsHowOftenTheBetterAnswerIsPreferred) {
+  v1::Progress progress = HalfWay();
+  (*progress.mutable_last_step()->mutable_metrics())["rewards/accuracies"] = 0.9375;
+  EXPECT_THAT(ProgressBar(progress, 200), HasSubstr("5/10  loss 1.2500  accuracy 0.938  grad_norm"));
+}
+
 TEST(ProgressBarTest, IsEmptyAtFirstAndFullAtTheEnd) {
   v1::Progress progress;
   progress.set_total_steps(10);
