@@ -185,7 +185,8 @@ absl::Status ModelRole::Restore(const std::string& path) {
     if (!checkpoint.Contains(name)) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, " has no ", name,
-                       ": a run cannot go on from it (checkpoint.save_contents must name model, optimizer and extra)"));
+                       ": a run cannot go on from it (checkpoint.save_contents must name model, optimizer and extra)",
+                       further_models.empty() ? "" : ", nor this one from a run of another recipe"));
     }
   }
   ASSIGN_OR_RETURN(const std::string text, checkpoint.ReadFile(kTrainingStateName));

@@ -132,6 +132,14 @@ TEST(CriticTest, BadInputIsNamed) {
   }
 }
 
+TEST(CriticTest, ARunWithoutOneDoesNotGoOnWithOne) {
+  const PolicyJob job;
+  ASSERT_EQ(job.Run("run", {"trainer.total_training_steps=1", "trainer.export_hf_model=false"}).exit_code, 0);
+  const CommandResult result = job.Run("run", Ppo({}));
+  EXPECT_EQ(result.exit_code, 2) << result.output << result.errors;
+  EXPECT_THAT(result.output + result.errors, HasSubstr("global_step_1 has no critic_weights.safetensors"));
+}
+
 TEST(CriticTest, ThePlanShowsIt) {
   const PolicyJob job;
   const CommandResult result =
