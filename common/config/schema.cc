@@ -165,6 +165,13 @@ std::string Schema::Suggestion(const std::string& parent_path, const std::string
     if (FieldNamed(section.message, name) != nullptr) homes.push_back(section.path);
     for (const Key& key : section.keys) elsewhere.push_back(key.path);
   }
+  // Of `optim` and `critic.optim` the first is meant: what lies deeper is the rarer of the two.
+  const auto depth = [](const std::string& home) { return std::count(home.begin(), home.end(), '.'); };
+  if (!homes.empty()) {
+    const auto least = depth(*std::min_element(homes.begin(), homes.end(),
+                                               [&](const auto& a, const auto& b) { return depth(a) < depth(b); }));
+    std::erase_if(homes, [&](const std::string& home) { return depth(home) > least; });
+  }
   const auto nearest = Nearest(name, here);
   if (nearest && EditDistance(name, *nearest) <= 1) return absl::StrCat(" (did you mean ", *nearest, "?)");
   if (homes.size() == 1 && homes[0].empty()) return absl::StrCat(" (", name, " belongs at the top level)");
