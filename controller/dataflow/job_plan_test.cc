@@ -160,6 +160,7 @@ TEST(JobPlanTest, StagesOfTheDataFlowMakeAStep) {  // PLAN-5
 TEST(JobPlanTest, AnswersOfOtherStagesAreRefused) {
   v1::JobSpec spec = Spec("-1", "-1");
   spec.set_recipe("grpo");
+  spec.mutable_trainer()->set_val_before_train(false);
   const JobPlan plan = *MakeJobPlan(spec);
   JobProgress progress;
   progress.initialized = true;

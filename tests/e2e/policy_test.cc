@@ -129,7 +129,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs)
     return {"score": float(len(solution_str) % 3), "length": len(solution_str)}
 )");
   const CommandResult result =
-      job.Run("run", {"reward={custom_reward_function: {path: " + job.Path("reward.py") + ", timeout_s: 0.3}}",
+      job.Run("run", {"reward={custom_reward_function: {path: " + job.Path("reward.py") + ", timeout_s: 1.5}}",
                       "data.train_batch_size=8", "trainer.total_training_steps=1", "trainer.export_hf_model=false"});
   ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
   const auto step = job.Steps("run").at(0);
@@ -189,6 +189,56 @@ TEST(PolicyTest, BadInputIsNamed) {
     EXPECT_EQ(result.exit_code, 2) << overrides[0] << result.output << result.errors;
     EXPECT_THAT(result.output + result.errors, HasSubstr(message));
   }
+}
+
+TEST(PolicyTest, AnswersAreKeptToLookAt) {
+  const PolicyJob job;
+  const CommandResult result = job.Run("run", {"trainer.rollout_data_dir=" + job.Path("answers"),
+                                               "trainer.total_training_steps=2", "trainer.n_gpus_per_node=2"});
+  ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+  for (const char* name : {"step_1.rank_0", "step_1.rank_1", "step_2.rank_0", "step_2.rank_1"}) {
+    const std::string file = job.Contents(std::string("answers/") + name + ".parquet");
+    ASSERT_GT(file.size(), 8u) << name;
+    EXPECT_EQ(file.substr(0, 4), "PAR1");
+    EXPECT_EQ(file.substr(file.size() - 4), "PAR1");
+    EXPECT_THAT(file, HasSubstr("Say number "));
+  }
+}
+
+TEST(PolicyTest, EvalScoresAModel) {
+  const PolicyJob job;
+  ASSERT_EQ(job.Run("run", {"trainer.total_training_steps=1"}).exit_code, 0);
+  job.Write("sums.jsonl",
+            "{\"prompt\": \"1 + 1\", \"data_source\": \"arithmetic\", \"ground_truth\": \"2\"}\n"
+            "{\"prompt\": \"2 + 2\", \"data_source\": \"arithmetic\", \"ground_truth\": \"4\"}\n");
+  const std::vector<std::string> arguments = {"eval",
+                                              job.Path("run/huggingface"),
+                                              "--data",
+                                              job.Path("sums.jsonl"),
+                                              "-n",
+                                              "4",
+                                              "--temperature",
+                                              "1",
+                                              "--max-new-tokens",
+                                              "8",
+                                              "--device",
+                                              "cpu",
+                                              "--max-prompt-length",
+                                              "64"};
+  const CommandResult result = RunSluice(arguments);
+  ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+  EXPECT_THAT(result.output, HasSubstr("8 answers to 2 prompts"));
+  for (const char* name : {"score/mean", "score/arithmetic/mean", "pass@1", "pass@2", "pass@4"}) {
+    EXPECT_THAT(result.output, HasSubstr(name));
+  }
+  std::vector<std::string> python = arguments;
+  job.Write("reward.py", "def compute_score(ground_truth, **kwargs): return float(ground_truth)\n");
+  python.insert(python.end(), {"--set", "reward.custom_reward_function.path=" + job.Path("reward.py"), "-o", "json"});
+  const CommandResult scored = RunSluice(python);
+  ASSERT_EQ(scored.exit_code, 0) << scored.output << scored.errors;
+  EXPECT_THAT(scored.output, HasSubstr("\"val/score/mean\":3"));
+  EXPECT_EQ(RunSluice({"eval", job.Path("run/huggingface"), "--data", job.Path("prompts.jsonl")}).exit_code, 2)
+      << "no rule for these data sources";
 }
 
 TEST(PolicyTest, ThePlanShowsTheDataFlow) {
