@@ -7,10 +7,9 @@ Writes train.jsonl and test.jsonl with rows {"data_source", "prompt", "reward_mo
 subtracted, or two digits multiplied; results are not negative. The seed is fixed and only the standard library is used, so
 the files are the same bytes on every machine. No sum of the test set is in the training set.
 """
-import json
-import os
 import random
-import sys
+
+import generated_rows
 
 SEED = 20260714
 TRAIN_ROWS, TEST_ROWS = 800, 100
@@ -56,23 +55,5 @@ def rows():
                "extra_info": {"split": "train" if index < TRAIN_ROWS else "test", "index": index, "kind": name}}
 
 
-def main():
-    arguments = sys.argv[1:]
-    check = "--check" in arguments
-    folder = next((argument for argument in arguments if argument != "--check"), "configs/data/arithmetic")
-    everything = list(rows())
-    for name, part in (("train.jsonl", everything[:TRAIN_ROWS]), ("test.jsonl", everything[TRAIN_ROWS:])):
-        path = os.path.join(folder, name)
-        contents = "".join(json.dumps(row) + "\n" for row in part).encode()
-        if check:
-            with open(path, "rb") as file:
-                if file.read() != contents:
-                    sys.exit(f"{path}: not what tools/data/make_arithmetic.py writes")
-        else:
-            os.makedirs(folder, exist_ok=True)
-            with open(path, "wb") as file:
-                file.write(contents)
-
-
 if __name__ == "__main__":
-    main()
+    generated_rows.main("tools/data/make_arithmetic.py", rows(), TRAIN_ROWS, "configs/data/arithmetic")

@@ -8,10 +8,9 @@ sum; the chosen answer states the result in a sentence, the rejected one hesitat
 rows. The seed is fixed and only the standard library is used, so the files are the same bytes on every machine. No sum of the
 test set is in the training set.
 """
-import json
-import os
 import random
-import sys
+
+import generated_rows
 
 SEED = 20260811
 TRAIN_ROWS, TEST_ROWS = 600, 100
@@ -35,23 +34,5 @@ def rows():
                "rejected": turn("assistant", rng.choice(REJECTED).format(a=a, b=b, n=said))}
 
 
-def main():
-    arguments = sys.argv[1:]
-    check = "--check" in arguments
-    folder = next((argument for argument in arguments if argument != "--check"), "configs/data/preferences")
-    everything = list(rows())
-    for name, part in (("train.jsonl", everything[:TRAIN_ROWS]), ("test.jsonl", everything[TRAIN_ROWS:])):
-        path = os.path.join(folder, name)
-        contents = "".join(json.dumps(row) + "\n" for row in part).encode()
-        if check:
-            with open(path, "rb") as file:
-                if file.read() != contents:
-                    sys.exit(f"{path}: not what tools/data/make_preferences.py writes")
-            continue
-        os.makedirs(folder, exist_ok=True)
-        with open(path, "wb") as file:
-            file.write(contents)
-
-
 if __name__ == "__main__":
-    main()
+    generated_rows.main("tools/data/make_preferences.py", rows(), TRAIN_ROWS, "configs/data/preferences")

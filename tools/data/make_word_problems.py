@@ -7,10 +7,9 @@ Writes train.jsonl and test.jsonl with rows {"question", "answer"}; an answer wo
 seed is fixed and only the standard library is used, so the files are the same bytes on every machine. No question of the
 test set is in the training set.
 """
-import json
-import os
 import random
-import sys
+
+import generated_rows
 
 SEED = 20260101
 TRAIN_ROWS, TEST_ROWS = 3000, 300
@@ -207,23 +206,5 @@ def rows():
         yield {"question": question, "answer": "\n".join(steps + [f"#### {result}"])}
 
 
-def main():
-    arguments = sys.argv[1:]
-    check = "--check" in arguments
-    folder = next((argument for argument in arguments if argument != "--check"), "configs/data/word_problems")
-    everything = list(rows())
-    for name, part in (("train.jsonl", everything[:TRAIN_ROWS]), ("test.jsonl", everything[TRAIN_ROWS:])):
-        path = os.path.join(folder, name)
-        contents = "".join(json.dumps(row) + "\n" for row in part).encode()
-        if check:
-            with open(path, "rb") as file:
-                if file.read() != contents:
-                    sys.exit(f"{path}: not what tools/data/make_word_problems.py writes")
-        else:
-            os.makedirs(folder, exist_ok=True)
-            with open(path, "wb") as file:
-                file.write(contents)
-
-
 if __name__ == "__main__":
-    main()
+    generated_rows.main("tools/data/make_word_problems.py", rows(), TRAIN_ROWS, "configs/data/word_problems")
