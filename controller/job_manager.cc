@@ -161,16 +161,18 @@ void JobManager::DescribeLoad(std::vector<v1::Worker>* workers) const {
 }
 
 void JobManager::Loop() {
+  absl::Time next_tick = environment_.clock->Now() + kTick;
   while (true) {
     {
       absl::MutexLock lock(&mutex_);
-      const absl::Time next_tick = environment_.clock->Now() + kTick;
       while (!woken_ && !stopping_ && environment_.clock->Now() < next_tick) {
         environment_.clock->WaitUntil(&mutex_, &changed_, next_tick);
       }
       if (stopping_) return;
       woken_ = false;
     }
+    // From before the looks: time that passes during them counts.
+    next_tick = environment_.clock->Now() + kTick;
     HandleLosses();
     HurryCancels();
     Reap();

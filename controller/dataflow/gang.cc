@@ -138,6 +138,8 @@ absl::Status Gang::StopMember(const Member& member, int64_t epoch, absl::Duratio
     changed.SignalAll();
   });
   while (!abandon.stop_requested()) {
+    // From before the look at the worker: time that passes during the look counts.
+    const absl::Time again = clock_->Now() + options_.stop_retry;
     if (registry_->IsGone(member.worker_id, member.incarnation)) return absl::OkStatus();
     const auto stopped = member.client->StopAttempt(request, {grace + options_.stop_margin, abandon});
     // FailedPrecondition: the worker has seen a newer fencing number for this job, under which the attempt was stopped.
@@ -147,7 +149,6 @@ absl::Status Gang::StopMember(const Member& member, int64_t epoch, absl::Duratio
       on_waiting(absl::StrCat("waits for worker ", member.worker_id,
                               " to stop its engines: ", std::string(stopped.status().message())));
     }
-    const absl::Time again = clock_->Now() + options_.stop_retry;
     absl::MutexLock lock(&mutex);
     while (!abandon.stop_requested() && clock_->Now() < again) clock_->WaitUntil(&mutex, &changed, again);
   }

@@ -100,8 +100,6 @@ class TestCluster {
       if (predicate(job)) return job;
       // What was noted becomes a change without the fake clock having to move.
       ledger->Flush(job_id);
-      // A loop that was at work while the fake clock moved waits for its next tick, which would not come.
-      manager->WorkersChanged();
       absl::MutexLock lock(&mutex_);
       if (changes_ == seen) changed_.WaitWithTimeout(&mutex_, absl::Milliseconds(5));
     }
