@@ -1,6 +1,7 @@
 #include "engine/roles/answer_batch.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "common/status_macros.h"
@@ -42,6 +43,12 @@ absl::StatusOr<std::vector<PackedAnswers>> PackAnswers(absl::Span<const Answer> 
     result.batch = PackMicroBatch(spans, token_slots);
   }
   return packed;
+}
+
+absl::StatusOr<std::vector<PackedAnswers>> PackAllAnswers(absl::Span<const Answer> answers, int64_t token_slots) {
+  std::vector<int32_t> all(answers.size());
+  std::iota(all.begin(), all.end(), 0);
+  return PackAnswers(answers, all, token_slots);
 }
 
 std::vector<float> BySlot(absl::Span<const Answer> answers, const PackedAnswers& packed,

@@ -52,6 +52,9 @@ struct PackedAnswers {
 absl::StatusOr<std::vector<PackedAnswers>> PackAnswers(absl::Span<const Answer> answers,
                                                        absl::Span<const int32_t> chosen, int64_t token_slots);
 
+// All of them.
+absl::StatusOr<std::vector<PackedAnswers>> PackAllAnswers(absl::Span<const Answer> answers, int64_t token_slots);
+
 // `values` of the response tokens of the packed answers, slot by slot; 0 elsewhere. `array` is a member of Answer.
 std::vector<float> BySlot(absl::Span<const Answer> answers, const PackedAnswers& packed,
                           std::vector<float> Answer::*array);

@@ -6,14 +6,13 @@
 #include "common/config/dataflow.h"
 #include "common/config/schedule_from_spec.h"
 #include "common/failpoint.h"
-#include "common/file_system.h"
 #include "common/status.h"
 #include "common/status_macros.h"
-#include "engine/checkpoint/model_folder.h"
-#include "engine/model/load_parameters.h"
 #include "engine/model/model_config.h"
+#include "engine/roles/answer_update.h"
 #include "engine/roles/job_options.h"
 #include "engine/roles/memory_check.h"
+#include "engine/roles/open_parameters.h"
 #include "engine/roles/policy_options.h"
 
 namespace sluice::engine {
@@ -35,17 +34,13 @@ absl::StatusOr<ModelConfig> ConfigOf(const v1::JobSpec& spec) {
   return LoadValueModelConfig(ConfigFolder(spec.model()), overrides);
 }
 
-absl::StatusOr<std::unique_ptr<Parameters>> ParametersOf(const v1::JobSpec& spec, const ModelConfig& config,
-                                                         kernels::Device device, std::vector<std::string>& warnings) {
-  ParametersOptions options;
-  options.dtype = DTypeOf(spec.engine());
-  options.device = device;
-  options.seed = static_cast<uint64_t>(spec.trainer().seed());
-  const bool own = !spec.critic().path().empty();
-  if (!own && spec.model().init() == "random") return Parameters::CreateRandom(config, options, options.seed);
-  ASSIGN_OR_RETURN(const ModelFolder folder,
-                   ModelFolder::Open(PosixFileSystem(), own ? spec.critic().path() : spec.model().path()));
-  return LoadParameters(config, options, folder, warnings);
+// The policy's, unless the critic has a folder of its own.
+v1::ModelSpec ModelOf(const v1::JobSpec& spec) {
+  v1::ModelSpec model = spec.model();
+  if (spec.critic().path().empty()) return model;
+  model.set_path(spec.critic().path());
+  model.set_init("pretrained");
+  return model;
 }
 
 }  // namespace
@@ -79,18 +74,16 @@ absl::StatusOr<std::unique_ptr<Critic>> Critic::Open(const v1::JobSpec& spec, ke
   RETURN_IF_ERROR(Annotate(config.status(), key));
   RETURN_IF_ERROR(Annotate(CheckVocabularySize(*config, tokenizer_vocab_size), key));
   if (device.is_cuda()) RETURN_IF_ERROR(CheckMemoryOfCritic(job, *config));
-  auto parameters = ParametersOf(spec, *config, device, warnings);
-  RETURN_IF_ERROR(Annotate(parameters.status(), key));
-  critic->parameters_ = *std::move(parameters);
+  ASSIGN_OR_RETURN(
+      critic->parameters_,
+      OpenParameters(ModelOf(spec), key, *config, ParametersOptionsOf(spec, device, /*gradients=*/true), warnings));
   ASSIGN_OR_RETURN(critic->model_, CausalLm::Create(critic->parameters_.get(), ModelOptions(spec)));
   ASSIGN_OR_RETURN(critic->optimizer_, AdamWOptimizer::Create(critic->parameters_.get(), OptimizerOptions(job)));
   return critic;
 }
 
 absl::Status Critic::FillValues(absl::Span<Answer> answers) {
-  std::vector<int32_t> all(answers.size());
-  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
-  ASSIGN_OR_RETURN(const std::vector<PackedAnswers> micro_batches, PackAnswers(answers, all, token_slots_));
+  ASSIGN_OR_RETURN(const std::vector<PackedAnswers> micro_batches, PackAllAnswers(answers, token_slots_));
   for (const PackedAnswers& packed : micro_batches) {
     ASSIGN_OR_RETURN(const std::vector<float> values, model_->Values(packed.batch));
     FromSlots(values, packed, &Answer::value, answers);
@@ -101,37 +94,28 @@ absl::Status Critic::FillValues(absl::Span<Answer> answers) {
 absl::StatusOr<CriticUpdate> Critic::UpdateOn(const std::vector<int32_t>& chosen, absl::Span<const Answer> answers,
                                               int64_t step, Communicator& communicator) {
   CriticUpdate update;
-  std::vector<double> counts = {0, static_cast<double>(chosen.size())};
-  for (const int32_t place : chosen) counts[0] += static_cast<double>(answers[place].response_tokens());
-  RETURN_IF_ERROR(communicator.AllReduceSum(absl::MakeSpan(counts)));
-  update.empty = counts[1] == 0;
+  ASSIGN_OR_RETURN(const BatchTotals totals, CountOverRanks(answers, chosen, loss_scale_factor_, communicator));
+  update.empty = totals.sequences == 0;
   if (update.empty) return update;
-  const BatchTotals totals = {static_cast<int64_t>(counts[0]), static_cast<int64_t>(counts[1]), loss_scale_factor_};
 
-  const absl::Status local = [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(const std::vector<PackedAnswers> micro_batches, PackAnswers(answers, chosen, token_slots_));
-    if (micro_batches.empty()) return parameters_->ZeroGradients();
-    GradientMode mode = GradientMode::kOverwrite;
-    for (const PackedAnswers& packed : micro_batches) {
-      const std::vector<float> old_value = BySlot(answers, packed, &Answer::value);
-      const std::vector<float> returns = BySlot(answers, packed, &Answer::returns);
-      const auto loss = [&](const std::vector<float>& values) -> absl::StatusOr<std::vector<float>> {
-        std::vector<float> d_values(values.size());
-        const ValueLossInputs inputs = {.batch = {packed.sequences, static_cast<int64_t>(values.size()), {}},
-                                        .value = values,
-                                        .old_value = old_value,
-                                        .returns = returns};
-        ASSIGN_OR_RETURN(const ValueLossMetrics metrics, ValueLoss(loss_, inputs, totals, d_values));
-        update.loss += metrics;
-        return d_values;
-      };
-      RETURN_IF_ERROR(model_->ForwardBackward(packed.batch, loss, mode));
-      mode = GradientMode::kAccumulate;
-      Failpoint("engine.critic_micro_batch");
-    }
+  const auto backward = [&](const PackedAnswers& packed, GradientMode mode) -> absl::Status {
+    const std::vector<float> old_value = BySlot(answers, packed, &Answer::value);
+    const std::vector<float> returns = BySlot(answers, packed, &Answer::returns);
+    const auto loss = [&](const std::vector<float>& values) -> absl::StatusOr<std::vector<float>> {
+      std::vector<float> d_values(values.size());
+      const ValueLossInputs inputs = {.batch = {packed.sequences, static_cast<int64_t>(values.size()), {}},
+                                      .value = values,
+                                      .old_value = old_value,
+                                      .returns = returns};
+      ASSIGN_OR_RETURN(const ValueLossMetrics metrics, ValueLoss(loss_, inputs, totals, d_values));
+      update.loss += metrics;
+      return d_values;
+    };
+    RETURN_IF_ERROR(model_->ForwardBackward(packed.batch, loss, mode));
+    Failpoint("engine.critic_micro_batch");
     return absl::OkStatus();
-  }();
-  RETURN_IF_ERROR(communicator.Agree(local));
+  };
+  RETURN_IF_ERROR(communicator.Agree(AccumulateGradients(answers, chosen, token_slots_, *parameters_, backward)));
   RETURN_IF_ERROR(communicator.AllReduceSum(parameters_->gradients()));
   RETURN_IF_ERROR(optimizer_->Step(schedule_->LearningRate(step), schedule_->WeightDecay(step)));
   ASSIGN_OR_RETURN(update.applied, optimizer_->Read());

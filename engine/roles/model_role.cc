@@ -10,10 +10,9 @@
 #include "common/status.h"
 #include "common/status_macros.h"
 #include "engine/checkpoint/checkpoint_listing.h"
-#include "engine/checkpoint/model_folder.h"
-#include "engine/model/load_parameters.h"
 #include "engine/roles/job_options.h"
 #include "engine/roles/memory_check.h"
+#include "engine/roles/open_parameters.h"
 
 namespace sluice::engine {
 namespace {
@@ -120,27 +119,15 @@ absl::Status ModelRole::OpenModel() {
   auto config = LoadModelConfig(ConfigFolder(spec_.model()), overrides);
   RETURN_IF_ERROR(Annotate(config.status(), "model"));
   RETURN_IF_ERROR(Annotate(CheckVocabularySize(*config, encoder_->tokenizer().vocab_size()), "model.path"));
-  ParametersOptions options;
-  options.dtype = DTypeOf(spec_.engine());
-  options.device = device_;
-  options.gradients = !spec_.engine().forward_only();
   if (device_.is_cuda()) {
     // The optimizer is made where there is data to train on.
     const bool with_optimizer = training_data().rows > 0;
     RETURN_IF_ERROR(CheckFreeMemory(NeedsOnCuda(spec_, *config, with_optimizer, row_lengths()), spec_));
   }
-  if (spec_.model().init() == "random") {
-    ASSIGN_OR_RETURN(parameters_,
-                     Parameters::CreateRandom(*config, options, static_cast<uint64_t>(spec_.trainer().seed())));
-  } else {
-    auto folder = ModelFolder::Open(PosixFileSystem(), spec_.model().path());
-    RETURN_IF_ERROR(Annotate(folder.status(), "model.path"));
-    std::vector<std::string> warnings;
-    auto loaded = LoadParameters(*config, options, *folder, warnings);
-    RETURN_IF_ERROR(Annotate(loaded.status(), "model.path"));
-    parameters_ = *std::move(loaded);
-    Warn(warnings);
-  }
+  std::vector<std::string> warnings;
+  const ParametersOptions options = ParametersOptionsOf(spec_, device_, !spec_.engine().forward_only());
+  ASSIGN_OR_RETURN(parameters_, OpenParameters(spec_.model(), "model.path", *config, options, warnings));
+  Warn(warnings);
   RETURN_IF_ERROR(ApplyGemmTuning(spec_, device_));
   ASSIGN_OR_RETURN(model_, CausalLm::Create(parameters_.get(), model_options()));
   return OpenRest();

@@ -60,30 +60,24 @@ absl::Status PolicyRole::UpdateCriticStage(Step* step) {
   ASSIGN_OR_RETURN(const double explained, ExplainedVariance(*step));
   MetricSums& sums = step->metrics;
   ValueLossMetrics loss;
-  int64_t updates = 0, skipped = 0;
-  double grad_norm = 0;
+  UpdateCounts counts;
   for (int64_t pass = 0; pass < critic_->ppo_epochs(); ++pass) {
     for (const std::vector<int32_t>& chosen : MiniBatches(*step, pass, critic_->mini_batch_size())) {
       ASSIGN_OR_RETURN(const CriticUpdate update, critic_->UpdateOn(chosen, step->answers, step->step, *communicator_));
       if (update.empty) continue;
-      ++updates;
+      counts.Add(update.applied);
       loss += update.loss;
-      if (update.applied.skipped) {
-        ++skipped;
-      } else {
-        grad_norm += update.applied.grad_norm;
-      }
     }
   }
-  step->critic_skipped = skipped > 0;
+  step->critic_skipped = counts.skipped > 0;
   sums.AddMean("critic/lr", critic_->LearningRate(step->step));
-  if (updates == 0) return absl::OkStatus();
+  if (counts.updates == 0) return absl::OkStatus();
   // Each rank has its part of every update's loss; the parts add up, and the step's is the mean over its updates.
-  sums.AddSum("critic/vf_loss", loss.vf_loss / static_cast<double>(updates));
+  sums.AddSum("critic/vf_loss", loss.vf_loss / static_cast<double>(counts.updates));
   sums.AddMean("critic/vf_clipfrac", loss.vf_clip_fraction);
   sums.AddMean("critic/vpred_mean", loss.value);
   sums.AddMean("critic/vf_explained_var", explained);
-  if (updates > skipped) sums.AddMean("critic/grad_norm", grad_norm / static_cast<double>(updates - skipped));
+  if (counts.applied() > 0) sums.AddMean("critic/grad_norm", counts.MeanGradNorm());
   return absl::OkStatus();
 }
 

@@ -23,6 +23,7 @@
 #include "engine/data/prompt_dataset.h"
 #include "engine/reward/reward.h"
 #include "engine/roles/answer_batch.h"
+#include "engine/roles/answer_update.h"
 #include "engine/roles/critic.h"
 #include "engine/roles/metric_sums.h"
 #include "engine/roles/model_role.h"
@@ -105,8 +106,7 @@ class PolicyRole : public ModelRole {
   std::vector<std::vector<int32_t>> MiniBatches(const Step& step, int64_t pass, int64_t size) const;
   // How much of the returns' variance the values explain, over all ranks. Collective.
   absl::StatusOr<double> ExplainedVariance(const Step& step);
-  absl::StatusOr<v1::StepMetrics> EndStep(Step* step, const PolicyLossMetrics& loss, int64_t updates, double grad_norm,
-                                          bool skipped);
+  absl::StatusOr<v1::StepMetrics> EndStep(Step* step, const PolicyLossMetrics& loss, const UpdateCounts& counts);
 
   PolicyOptions policy_;
   std::unique_ptr<PromptDataset> train_;

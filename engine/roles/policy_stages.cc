@@ -17,12 +17,6 @@ namespace {
 // The most likely answers of remax draw from no stream of the answers that are learned.
 constexpr uint64_t kBaselineStreams = uint64_t{1} << 61;
 
-std::vector<int32_t> AllPlaces(const std::vector<Answer>& answers) {
-  std::vector<int32_t> places(answers.size());
-  for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int32_t>(i);
-  return places;
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<Answer>> PolicyRole::GenerateAnswers(const GenerateOrder& order) {
@@ -132,7 +126,7 @@ absl::Status PolicyRole::RewardStage(Step* step) {
 
 absl::Status PolicyRole::FillLogProbs(CausalLm& model, bool entropy, std::vector<float> Answer::*array, Step* step) {
   ASSIGN_OR_RETURN(const std::vector<PackedAnswers> micro_batches,
-                   PackAnswers(step->answers, AllPlaces(step->answers), spec_.data().max_token_len_per_gpu()));
+                   PackAllAnswers(step->answers, spec_.data().max_token_len_per_gpu()));
   for (const PackedAnswers& packed : micro_batches) {
     ASSIGN_OR_RETURN(const TokenScores scores,
                      model.Score(packed.batch, {.temperature = policy_.temperature, .entropy = entropy}));

@@ -37,53 +37,43 @@ std::vector<std::vector<int32_t>> PolicyRole::MiniBatches(const Step& step, int6
 absl::StatusOr<PolicyRole::Update> PolicyRole::UpdateOn(const std::vector<int32_t>& chosen,
                                                         absl::Span<const Answer> answers) {
   Update update;
-  std::vector<double> counts = {0, 0};
-  for (const int32_t place : chosen) counts[0] += static_cast<double>(answers[place].response_tokens());
-  counts[1] = static_cast<double>(chosen.size());
-  RETURN_IF_ERROR(communicator_->AllReduceSum(absl::MakeSpan(counts)));
-  update.empty = counts[1] == 0;
+  ASSIGN_OR_RETURN(const BatchTotals totals,
+                   CountOverRanks(answers, chosen, policy_.loss_scale_factor, *communicator_));
+  update.empty = totals.sequences == 0;
   if (update.empty) return update;
-  const BatchTotals totals = {static_cast<int64_t>(counts[0]), static_cast<int64_t>(counts[1]),
-                              policy_.loss_scale_factor};
   const TokenScoring scoring = {.temperature = policy_.temperature, .entropy = policy_.loss.entropy_coeff != 0};
 
-  const absl::Status local = [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(const std::vector<PackedAnswers> micro_batches,
-                     PackAnswers(answers, chosen, spec_.data().max_token_len_per_gpu()));
-    if (micro_batches.empty()) return parameters_->ZeroGradients();
-    GradientMode mode = GradientMode::kOverwrite;
-    for (const PackedAnswers& packed : micro_batches) {
-      const std::vector<float> old_log_prob = BySlot(answers, packed, &Answer::old_log_prob);
-      const std::vector<float> advantage = BySlot(answers, packed, &Answer::advantage);
-      std::vector<float> ref_log_prob, importance_weight;
-      if (policy_.loss.use_kl_loss) ref_log_prob = BySlot(answers, packed, &Answer::ref_log_prob);
-      if (policy_.correction.importance != RolloutImportance::kNone) {
-        importance_weight = BySlot(answers, packed, &Answer::importance_weight);
-      }
-      const auto loss = [&](const TokenScores& scores) -> absl::StatusOr<TokenGradients> {
-        TokenGradients gradients;
-        gradients.d_log_prob.resize(scores.log_prob.size());
-        if (scoring.entropy) gradients.d_entropy.resize(scores.log_prob.size());
-        const PolicyLossInputs inputs = {.batch = {packed.sequences, static_cast<int64_t>(scores.log_prob.size()), {}},
-                                         .log_prob = scores.log_prob,
-                                         .old_log_prob = old_log_prob,
-                                         .advantage = advantage,
-                                         .entropy = scores.entropy,
-                                         .ref_log_prob = ref_log_prob,
-                                         .importance_weight = importance_weight,
-                                         .selected = {}};
-        ASSIGN_OR_RETURN(const PolicyLossMetrics metrics,
-                         PolicyLoss(policy_.loss, inputs, totals, {gradients.d_log_prob, gradients.d_entropy}));
-        update.loss += metrics;
-        return gradients;
-      };
-      RETURN_IF_ERROR(model_->ForwardBackward(packed.batch, scoring, loss, mode));
-      mode = GradientMode::kAccumulate;
-      Failpoint("engine.micro_batch");
+  const auto backward = [&](const PackedAnswers& packed, GradientMode mode) -> absl::Status {
+    const std::vector<float> old_log_prob = BySlot(answers, packed, &Answer::old_log_prob);
+    const std::vector<float> advantage = BySlot(answers, packed, &Answer::advantage);
+    std::vector<float> ref_log_prob, importance_weight;
+    if (policy_.loss.use_kl_loss) ref_log_prob = BySlot(answers, packed, &Answer::ref_log_prob);
+    if (policy_.correction.importance != RolloutImportance::kNone) {
+      importance_weight = BySlot(answers, packed, &Answer::importance_weight);
     }
+    const auto loss = [&](const TokenScores& scores) -> absl::StatusOr<TokenGradients> {
+      TokenGradients gradients;
+      gradients.d_log_prob.resize(scores.log_prob.size());
+      if (scoring.entropy) gradients.d_entropy.resize(scores.log_prob.size());
+      const PolicyLossInputs inputs = {.batch = {packed.sequences, static_cast<int64_t>(scores.log_prob.size()), {}},
+                                       .log_prob = scores.log_prob,
+                                       .old_log_prob = old_log_prob,
+                                       .advantage = advantage,
+                                       .entropy = scores.entropy,
+                                       .ref_log_prob = ref_log_prob,
+                                       .importance_weight = importance_weight,
+                                       .selected = {}};
+      ASSIGN_OR_RETURN(const PolicyLossMetrics metrics,
+                       PolicyLoss(policy_.loss, inputs, totals, {gradients.d_log_prob, gradients.d_entropy}));
+      update.loss += metrics;
+      return gradients;
+    };
+    RETURN_IF_ERROR(model_->ForwardBackward(packed.batch, scoring, loss, mode));
+    Failpoint("engine.micro_batch");
     return absl::OkStatus();
-  }();
-  RETURN_IF_ERROR(communicator_->Agree(local));
+  };
+  RETURN_IF_ERROR(communicator_->Agree(
+      AccumulateGradients(answers, chosen, spec_.data().max_token_len_per_gpu(), *parameters_, backward)));
   RETURN_IF_ERROR(ApplyGradients(/*loss=*/{}));
   ASSIGN_OR_RETURN(update.applied, optimizer_->Read());
   return update;
@@ -95,8 +85,7 @@ absl::Status PolicyRole::UpdateStage(Step* step, v1::StepMetrics* metrics) {
     RETURN_IF_ERROR(communicator_->Agree(Annotate(dumped, "trainer.rollout_data_dir")));
   }
   PolicyLossMetrics loss;
-  int64_t updates = 0, skipped = 0;
-  double grad_norm = 0;
+  UpdateCounts counts;
   // In the first steps of a run with a critic it alone learns.
   const bool warming_up = critic_ != nullptr && step->step <= spec_.trainer().critic_warmup();
   const int64_t passes = warming_up ? 0 : spec_.actor().ppo_epochs();
@@ -104,37 +93,30 @@ absl::Status PolicyRole::UpdateStage(Step* step, v1::StepMetrics* metrics) {
     for (const std::vector<int32_t>& chosen : MiniBatches(*step, pass, spec_.actor().ppo_mini_batch_size())) {
       ASSIGN_OR_RETURN(const Update update, UpdateOn(chosen, step->answers));
       if (update.empty) continue;
-      ++updates;
+      counts.Add(update.applied);
       loss += update.loss;
-      if (update.applied.skipped) {
-        ++skipped;
-      } else {
-        ++counters_.optimizer_updates;
-        grad_norm += update.applied.grad_norm;
-      }
     }
   }
-  if (skipped > 0 || step->critic_skipped) {
+  counters_.optimizer_updates += counts.applied();
+  if (counts.skipped > 0 || step->critic_skipped) {
     std::vector<int64_t> rows;
     for (const Answer& answer : step->answers) rows.push_back(answer.row);
     RETURN_IF_ERROR(NoteSkippedStep(rows));
   } else {
     counters_.skipped_in_a_row = 0;
   }
-  const int64_t applied = updates - skipped;
-  const double mean_norm = applied > 0 ? grad_norm / static_cast<double>(applied) : std::nan("");
-  ASSIGN_OR_RETURN(*metrics, EndStep(step, loss, updates, updates == 0 ? 0 : mean_norm, skipped > 0));
+  ASSIGN_OR_RETURN(*metrics, EndStep(step, loss, counts));
   // The policy's schedule is of its own steps.
   schedule_steps_ += !warming_up;
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::StepMetrics> PolicyRole::EndStep(Step* step, const PolicyLossMetrics& loss, int64_t updates,
-                                                    double grad_norm, bool skipped) {
+absl::StatusOr<v1::StepMetrics> PolicyRole::EndStep(Step* step, const PolicyLossMetrics& loss,
+                                                    const UpdateCounts& counts) {
   MetricSums& sums = step->metrics;
   // Each rank has its part of every update's loss; the parts add up, and the step's is the mean over its updates.
-  if (updates > 0) {
-    const double share = 1.0 / static_cast<double>(updates);
+  if (counts.updates > 0) {
+    const double share = 1.0 / static_cast<double>(counts.updates);
     sums.AddSum("loss", loss.loss * share);
     sums.AddSum("actor/pg_loss", loss.pg_loss * share);
     if (policy_.loss.entropy_coeff != 0) sums.AddSum("actor/entropy_loss", loss.entropy_loss * share);
@@ -161,7 +143,9 @@ absl::StatusOr<v1::StepMetrics> PolicyRole::EndStep(Step* step, const PolicyLoss
   metrics.set_step(step->step);
   metrics.set_epoch(step->prompts.epoch);
   metrics.set_loss(numbers["loss"]);
-  metrics.set_grad_norm(grad_norm);
+  // 0 where nothing was learned, not finite where every update was skipped.
+  const double norm = counts.applied() > 0 ? counts.MeanGradNorm() : std::nan("");
+  metrics.set_grad_norm(counts.updates == 0 ? 0 : norm);
   metrics.set_lr(schedule_->LearningRate(schedule_steps_ + 1));
   metrics.set_weight_decay(schedule_->WeightDecay(schedule_steps_ + 1));
   metrics.set_tokens(static_cast<int64_t>(numbers["tokens"]));
@@ -178,10 +162,10 @@ absl::StatusOr<v1::StepMetrics> PolicyRole::EndStep(Step* step, const PolicyLoss
         TrainingFlops(critic_->parameters()->config(), numbers["tokens"], numbers["squared_lengths"]) * critic_passes;
   }
   metrics.set_model_flops(flops);
-  metrics.set_skipped_nonfinite(skipped);
+  metrics.set_skipped_nonfinite(counts.skipped > 0);
   for (const char* name : {"loss", "tokens", "response_tokens", "squared_lengths", "samples"}) numbers.erase(name);
   metrics.mutable_metrics()->insert(numbers.begin(), numbers.end());
-  (*metrics.mutable_metrics())["training/updates"] = static_cast<double>(updates);
+  (*metrics.mutable_metrics())["training/updates"] = static_cast<double>(counts.updates);
   counters_.samples += metrics.samples();
   counters_.tokens += metrics.tokens();
   counters_.loss_tokens += metrics.scored_tokens();

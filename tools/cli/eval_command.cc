@@ -15,6 +15,7 @@
 #include "tools/cli/commands.h"
 #include "tools/cli/engine_child.h"
 #include "tools/cli/exit_code.h"
+#include "tools/cli/job_arguments.h"
 
 namespace sluice::cli {
 namespace {
@@ -26,7 +27,7 @@ struct EvalOptions {
   int64_t samples = 1;
   double temperature = 0;
   int64_t max_prompt_length = 1024, max_new_tokens = 512, max_rows = -1;
-  std::string device = "auto", dtype = "fp32";
+  ComputeArguments compute;
 };
 
 // An evaluation is the validation of a job of reinforcement learning that does not train.
@@ -42,8 +43,8 @@ absl::StatusOr<v1::JobSpec> EvaluationJob(const EvalOptions& options) {
   load.working_folder = std::filesystem::current_path().string();
   load.overrides = {
       absl::StrCat("model.path=", nlohmann::json(std::filesystem::absolute(options.model).string()).dump()),
-      absl::StrCat("engine.device=", options.device),
-      absl::StrCat("engine.model_dtype=", options.dtype),
+      absl::StrCat("engine.device=", options.compute.device),
+      absl::StrCat("engine.model_dtype=", options.compute.dtype),
       absl::StrCat("data.max_prompt_length=", options.max_prompt_length),
       absl::StrCat("data.max_response_length=", options.max_new_tokens),
       absl::StrCat("data.max_token_len_per_gpu=", options.max_prompt_length + options.max_new_tokens),
@@ -109,12 +110,7 @@ void AddEvalCommand(CLI::App& app, const GlobalOptions& global, Action& action) 
       ->capture_default_str();
   command->add_option("--max-new-tokens", options->max_new_tokens, "Most tokens of an answer")->capture_default_str();
   command->add_option("--max-rows", options->max_rows, "The first so many rows; -1: all")->capture_default_str();
-  command->add_option("--device", options->device, "auto, cpu or cuda")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
-  command->add_option("--dtype", options->dtype, "fp32 or bf16")
-      ->check(CLI::IsMember({"fp32", "bf16"}))
-      ->capture_default_str();
+  AddComputeArguments(command, &options->compute);
   command->callback(
       [options, &global, &action] { action = [options, &global] { return Run(*options, global.format); }; });
 }

@@ -27,8 +27,7 @@ struct GenerateOptions {
   std::string prompts_file;
   int max_new_tokens = 256;
   bool raw = false;
-  std::string device = "auto";
-  std::string dtype = "fp32";
+  ComputeArguments compute;
   std::string output;
   int n = 1;
   double temperature = 0, top_p = 1, min_p = 0, repetition_penalty = 1;
@@ -89,7 +88,7 @@ absl::StatusOr<v1::GenerateResult> Generate(const GenerateOptions& options, std:
   generate.mutable_generate()->set_n(options.n);
   *generate.mutable_generate()->mutable_sampling() = SamplingOf(options);
 
-  ASSIGN_OR_RETURN(const v1::JobSpec spec, ModelOnlyJob(options.model, options.device, options.dtype));
+  ASSIGN_OR_RETURN(const v1::JobSpec spec, ModelOnlyJob(options.model, options.compute));
   ASSIGN_OR_RETURN(const auto engine, EngineChild::Start());
   v1::StageRequest initialize;
   *initialize.mutable_initialize()->mutable_spec() = spec;
@@ -183,12 +182,7 @@ void AddGenerateCommand(CLI::App& app, const GlobalOptions& global, Action& acti
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command->add_flag("--raw", options->raw, "Continue the prompts as they are, without the chat template");
-  command->add_option("--device", options->device, "auto, cpu or cuda")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
-  command->add_option("--dtype", options->dtype, "fp32 or bf16")
-      ->check(CLI::IsMember({"fp32", "bf16"}))
-      ->capture_default_str();
+  AddComputeArguments(command, &options->compute);
   command->callback(
       [options, &global, &action] { action = [options, &global] { return Run(*options, global.format); }; });
 }

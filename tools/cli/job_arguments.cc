@@ -30,8 +30,16 @@ absl::StatusOr<v1::JobSpec> LoadJobArguments(const JobArguments& arguments, bool
   return result.spec;
 }
 
-absl::StatusOr<v1::JobSpec> ModelOnlyJob(const std::string& model_folder, const std::string& device,
-                                         const std::string& dtype) {
+void AddComputeArguments(CLI::App* command, ComputeArguments* arguments) {
+  command->add_option("--device", arguments->device, "auto, cpu or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  command->add_option("--dtype", arguments->dtype, "fp32 or bf16")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->capture_default_str();
+}
+
+absl::StatusOr<v1::JobSpec> ModelOnlyJob(const std::string& model_folder, const ComputeArguments& compute) {
   if (!std::filesystem::is_regular_file(std::filesystem::path(model_folder) / "config.json")) {
     return absl::InvalidArgumentError(absl::StrCat(model_folder, " has no config.json (is it a Hugging Face folder?)"));
   }
@@ -41,8 +49,8 @@ absl::StatusOr<v1::JobSpec> ModelOnlyJob(const std::string& model_folder, const 
   options.working_folder = std::filesystem::current_path().string();
   ASSIGN_OR_RETURN(v1::JobSpec spec, LoadJobSpec(options));
   spec.mutable_model()->set_path(std::filesystem::absolute(model_folder).string());
-  spec.mutable_engine()->set_device(device);
-  spec.mutable_engine()->set_model_dtype(dtype);
+  spec.mutable_engine()->set_device(compute.device);
+  spec.mutable_engine()->set_model_dtype(compute.dtype);
   spec.mutable_engine()->set_forward_only(true);
   spec.mutable_data()->set_max_token_len_per_gpu(2);  // no micro-batch is computed: the smallest buffers will do
   return spec;

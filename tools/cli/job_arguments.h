@@ -22,8 +22,15 @@ void AddJobArguments(CLI::App* command, JobArguments* arguments);
 // InvalidArgument with every error, one a line.
 absl::StatusOr<v1::JobSpec> LoadJobArguments(const JobArguments& arguments, bool check_files);
 
+// How a model is computed that a command looks at: values of the engine section.
+struct ComputeArguments {
+  std::string device = "auto";
+  std::string dtype = "fp32";
+};
+
+void AddComputeArguments(CLI::App* command, ComputeArguments* arguments);
+
 // A job that only names a model, for looking at it.
-absl::StatusOr<v1::JobSpec> ModelOnlyJob(const std::string& model_folder, const std::string& device,
-                                         const std::string& dtype);
+absl::StatusOr<v1::JobSpec> ModelOnlyJob(const std::string& model_folder, const ComputeArguments& compute);
 
 }  // namespace sluice::cli
