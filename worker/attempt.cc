@@ -1,5 +1,6 @@
 #include "worker/attempt.h"
 
+#include <algorithm>
 #include <future>
 #include <thread>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "common/grpc_status.h"
 #include "common/status_macros.h"
 
@@ -68,12 +70,20 @@ absl::StatusOr<v1::RunStageResponse> Attempt::RunStage(const v1::StageRequest& r
       --answers.outstanding;
     });
   }
-  bool complete;
+  const auto await = [&](bool (Answers::*condition)() const, absl::Time until) {
+    absl::MutexLock lock(&answers.mutex);
+    return answers.mutex.AwaitWithDeadline(absl::Condition(&answers, condition), until);
+  };
+  absl::Time next_ask = absl::Now() + EngineProcess::kAskInterval;
+  while (!await(&Answers::Settled, next_ask)) {
+    next_ask += EngineProcess::kAskInterval;
+    for (const auto& engine : engines_) engine->KillIfSilent();
+  }
+  bool complete = await(&Answers::Complete, absl::InfinitePast());
+  if (!complete) complete = await(&Answers::Complete, absl::Now() + (AnyEnded() ? kPeerGraceAfterEnd : kPeerGrace));
   absl::Status status;
   {
     absl::MutexLock lock(&answers.mutex);
-    answers.mutex.Await(absl::Condition(&answers, &Answers::Settled));
-    complete = answers.mutex.AwaitWithTimeout(absl::Condition(&answers, &Answers::Complete), kPeerGrace);
     if (answers.first_failed < 0) {
       v1::RunStageResponse response;
       for (int i = 0; i < ranks(); ++i) {
@@ -96,6 +106,11 @@ absl::StatusOr<v1::RunStageResponse> Attempt::RunStage(const v1::StageRequest& r
   }
   if (!complete) Stop(absl::ZeroDuration());
   return status;
+}
+
+bool Attempt::AnyEnded() const {
+  return std::any_of(engines_.begin(), engines_.end(),
+                     [](const auto& engine) { return engine->UnaskedExit(absl::ZeroDuration()).has_value(); });
 }
 
 Attempt::StopResult Attempt::Stop(absl::Duration grace) {

@@ -15,9 +15,11 @@ namespace sluice::worker {
 
 class Attempt {
  public:
-  // How long the other ranks may go on after one has failed. A rank that waits in a collective for the failed one would
-  // otherwise wait for the collective's whole time-out.
+  // How long the other ranks may go on after one has failed, or its process has ended. A rank that waits in a
+  // collective for the failed one would otherwise wait for the collective's whole time-out. An end needs no peer to
+  // explain it.
   static constexpr absl::Duration kPeerGrace = absl::Seconds(10);
+  static constexpr absl::Duration kPeerGraceAfterEnd = absl::Seconds(1);
 
   // Starts the engines side by side and waits until all answer. On an error none is left.
   static absl::StatusOr<std::shared_ptr<Attempt>> Start(const v1::AttemptKey& key, int64_t epoch,
@@ -34,7 +36,8 @@ class Attempt {
   int rendezvous_port() const { return rendezvous_port_; }
 
   // Runs a stage on all engines; blocks until all have answered, or one has failed and its peers had their grace: then
-  // all are killed. The error is the first rank's that failed; Aborted with a Failure where its process ended.
+  // all are killed. An engine that answers nothing any more is killed too (EngineProcess::KillIfSilent). The error is
+  // the first rank's that failed; Aborted with a Failure where its process ended.
   absl::StatusOr<v1::RunStageResponse> RunStage(const v1::StageRequest& request, absl::Time deadline);
 
   // How engines that still ran ended: by themselves when asked, or killed.
@@ -49,6 +52,8 @@ class Attempt {
   bool RankRuns(int rank) const;
 
  private:
+  bool AnyEnded() const;
+
   Attempt(const v1::AttemptKey& key, int64_t epoch) : key_(key), epoch_(epoch) {}
 
   const v1::AttemptKey key_;

@@ -14,9 +14,26 @@ namespace {
 constexpr const char* kOutOfMemoryMarks[] = {"std::bad_alloc", "CUDA out of memory",
                                              "DefaultCPUAllocator: can't allocate memory"};
 
-std::string LastLine(const std::string& text) {
-  std::vector<std::string> lines = absl::StrSplit(text, '\n', absl::SkipWhitespace());
-  return lines.empty() ? "" : lines.back();
+void SetTail(const std::string& stderr_tail, v1::Failure* failure) {
+  const size_t kept = std::min<size_t>(stderr_tail.size(), kStderrTailBytes);
+  failure->set_stderr_tail(stderr_tail.substr(stderr_tail.size() - kept));
+}
+
+std::string WithLastLine(const std::string& message, const v1::Failure& failure) {
+  const std::vector<std::string> lines = absl::StrSplit(failure.stderr_tail(), '\n', absl::SkipWhitespace());
+  return lines.empty() ? message : absl::StrCat(message, "; its last line was: ", lines.back());
+}
+
+std::string Meaning(char process_state) {
+  switch (process_state) {
+    case 'T':
+    case 't':
+      return "its process is stopped (a SIGSTOP or a debugger)";
+    case 'D':
+      return "its process waits for a device or a disk and cannot be interrupted";
+    default:
+      return absl::StrCat("its process is in state ", std::string(1, process_state));
+  }
 }
 
 }  // namespace
@@ -26,8 +43,7 @@ v1::Failure FailureOfExit(int rank, const ProcessExit& exit, const std::string& 
   failure.set_rank(rank);
   if (exit.exit_code.has_value()) failure.set_exit_code(*exit.exit_code);
   if (exit.signal.has_value()) failure.set_signal(*exit.signal);
-  const size_t kept = std::min<size_t>(stderr_tail.size(), kStderrTailBytes);
-  failure.set_stderr_tail(stderr_tail.substr(stderr_tail.size() - kept));
+  SetTail(stderr_tail, &failure);
   const bool said_so = std::any_of(std::begin(kOutOfMemoryMarks), std::end(kOutOfMemoryMarks),
                                    [&](const char* mark) { return absl::StrContains(stderr_tail, mark); });
   std::string message = absl::StrCat("engine of rank ", rank, " ended with ", exit.ToString());
@@ -43,9 +59,19 @@ v1::Failure FailureOfExit(int rank, const ProcessExit& exit, const std::string& 
   } else {
     failure.set_reason(v1::FAILURE_REASON_ENGINE_CRASHED);
   }
-  const std::string last_line = LastLine(failure.stderr_tail());
-  if (!last_line.empty()) absl::StrAppend(&message, "; its last line was: ", last_line);
-  failure.set_message(message);
+  failure.set_message(WithLastLine(message, failure));
+  return failure;
+}
+
+v1::Failure FailureOfSilence(int rank, absl::Duration silence, char process_state, const std::string& stderr_tail) {
+  v1::Failure failure;
+  failure.set_rank(rank);
+  failure.set_reason(v1::FAILURE_REASON_ENGINE_CRASHED);
+  SetTail(stderr_tail, &failure);
+  failure.set_message(
+      WithLastLine(absl::StrCat("engine of rank ", rank, " answered nothing for ", absl::FormatDuration(silence), " (",
+                                Meaning(process_state), ") and was killed"),
+                   failure));
   return failure;
 }
 

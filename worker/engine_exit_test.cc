@@ -50,6 +50,18 @@ INSTANTIATE_TEST_SUITE_P(
                            "memory ran out"}),
     [](const auto& info) { return info.param.name; });
 
+TEST(EngineExitTest, SilenceSaysHowLongAndWhatTheProcessDid) {
+  const v1::Failure stopped = FailureOfSilence(3, absl::Seconds(8), 'T', "step 7\n");
+  EXPECT_EQ(stopped.reason(), v1::FAILURE_REASON_ENGINE_CRASHED);
+  EXPECT_EQ(stopped.rank(), 3);
+  EXPECT_EQ(
+      stopped.message(),
+      "engine of rank 3 answered nothing for 8s (its process is stopped (a SIGSTOP or a debugger)) and was killed; "
+      "its last line was: step 7");
+  EXPECT_THAT(FailureOfSilence(0, absl::Seconds(8), 'D', "").message(), HasSubstr("cannot be interrupted"));
+  EXPECT_THAT(FailureOfSilence(0, absl::Seconds(8), 'R', "").message(), HasSubstr("in state R"));
+}
+
 TEST(EngineExitTest, KeepsTheEndOfLongOutput) {
   const v1::Failure failure = FailureOfExit(0, {.exit_code = 1}, std::string(100000, 'a') + "\nthe end");
   EXPECT_EQ(failure.stderr_tail().size(), 64u * 1024);

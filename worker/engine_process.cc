@@ -1,8 +1,11 @@
 #include "worker/engine_process.h"
 
 #include <grpcpp/client_context.h>
+#include <signal.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +18,14 @@ namespace sluice::worker {
 namespace {
 
 constexpr absl::Duration kStatusTimeout = absl::Milliseconds(500);
+
+// The letter of a process in /proc (proc(5)); '?' where it is gone.
+char ProcessState(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  const std::string stat(std::istreambuf_iterator<char>(file), {});
+  const size_t name_end = stat.rfind(") ");  // a name may hold anything
+  return name_end == std::string::npos || name_end + 2 >= stat.size() ? '?' : stat[name_end + 2];
+}
 
 }  // namespace
 
@@ -30,7 +41,7 @@ absl::StatusOr<std::unique_ptr<EngineProcess>> EngineProcess::Start(const Engine
                   "--host",
                   launch.host};
   if (launch.serve_rendezvous) options.argv.push_back("--serve-rendezvous");
-  if (launch.gpu.has_value()) options.environment.emplace_back("CUDA_VISIBLE_DEVICES", absl::StrCat(*launch.gpu));
+  if (launch.gpu.has_value()) options.environment.emplace_back("CUDA_VISIBLE_DEVICES", *launch.gpu);
   options.log_path = launch.log_path;
   ASSIGN_OR_RETURN(std::unique_ptr<ChildProcess> process, ChildProcess::Start(options));
   return std::unique_ptr<EngineProcess>(new EngineProcess(launch, std::move(process)));
@@ -71,7 +82,27 @@ absl::StatusOr<v1::StageResponse> EngineProcess::RunStage(const v1::StageRequest
 std::optional<v1::Failure> EngineProcess::UnaskedExit(absl::Duration patience) const {
   const std::optional<ProcessExit> exit = process_->WaitForExit(patience);
   if (!exit.has_value() || stop_asked_) return std::nullopt;
-  return FailureOfExit(rank(), *exit, ReadFileTail(launch_.log_path, kStderrTailBytes));
+  const std::string tail = ReadFileTail(launch_.log_path, kStderrTailBytes);
+  if (const char state = killed_in_state_; state != 0) {
+    return FailureOfSilence(rank(), launch_.silent_asks * kAskInterval, state, tail);
+  }
+  return FailureOfExit(rank(), *exit, tail);
+}
+
+std::optional<v1::EngineState> EngineProcess::Ask() {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kStatusTimeout));
+  v1::EngineState state;
+  if (!stub_->GetStatus(&context, {}, &state).ok()) return std::nullopt;
+  return state;
+}
+
+void EngineProcess::KillIfSilent() {
+  if (launch_.silent_asks == 0 || stop_asked_ || !running()) return;
+  silent_asks_ = Ask().has_value() ? 0 : silent_asks_ + 1;
+  if (silent_asks_ < launch_.silent_asks) return;
+  killed_in_state_ = ProcessState(pid());
+  process_->Signal(SIGKILL);
 }
 
 bool EngineProcess::Stop(absl::Duration grace) {
@@ -94,12 +125,9 @@ v1::EngineStatus EngineProcess::Status() {
   status.set_running(running());
   if (const auto failure = UnaskedExit(absl::ZeroDuration())) *status.mutable_failure() = *failure;
   if (status.running()) {
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + kStatusTimeout));
-    v1::EngineState state;
-    if (stub_->GetStatus(&context, {}, &state).ok()) {
-      status.set_collective_sequence(state.collective_sequence());
-      status.set_collective_name(state.collective_name());
+    if (const std::optional<v1::EngineState> state = Ask()) {
+      status.set_collective_sequence(state->collective_sequence());
+      status.set_collective_name(state->collective_name());
     }
   }
   return status;

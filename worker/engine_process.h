@@ -20,9 +20,10 @@ struct EngineLaunch {
   std::string log_path;     // its standard output and error
   int rank = 0;
   int cpu_threads = 1;
-  std::optional<int> gpu;         // the only GPU it may see; unset: all that we see
-  std::string host;               // interface its peers connect to
-  bool serve_rendezvous = false;  // rank 0 with peers on other hosts
+  std::optional<std::string> gpu;  // its CUDA_VISIBLE_DEVICES; unset: as ours
+  std::string host;                // interface its peers connect to
+  bool serve_rendezvous = false;   // rank 0 with peers on other hosts
+  int silent_asks = 0;             // unanswered ones in a row after which it is killed (KillIfSilent); 0: never
 };
 
 class EngineProcess {
@@ -44,6 +45,12 @@ class EngineProcess {
   // Why it ended, once it has and nobody asked for it. Waits at most `patience` for a process that is just ending.
   std::optional<v1::Failure> UnaskedExit(absl::Duration patience) const;
 
+  // Asks whether it lives. A process that is stopped or stuck in the kernel answers nothing, and its peers would wait
+  // for it: after launch.silent_asks times it is killed, its calls end, and UnaskedExit has the reason. For one thread,
+  // which calls it every kAskInterval.
+  static constexpr absl::Duration kAskInterval = absl::Seconds(1);
+  void KillIfSilent();
+
   // Asks it to finish, then SIGTERM, then SIGKILL when `grace` is over. Returns when it is gone; true if it had to be
   // killed.
   bool Stop(absl::Duration grace);
@@ -54,12 +61,16 @@ class EngineProcess {
   v1::EngineStatus Status();
 
  private:
+  std::optional<v1::EngineState> Ask();
+
   EngineProcess(const EngineLaunch& launch, std::unique_ptr<ChildProcess> process);
 
   const EngineLaunch launch_;
   const std::unique_ptr<ChildProcess> process_;
   const std::unique_ptr<v1::EngineService::Stub> stub_;
   std::atomic<bool> stop_asked_ = false;
+  int silent_asks_ = 0;                    // in a row
+  std::atomic<char> killed_in_state_ = 0;  // of its process in /proc, once it was killed for its silence
 };
 
 }  // namespace sluice::worker

@@ -2,6 +2,11 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
+
+#include "absl/strings/numbers.h"
+#include "common/visible_gpus.h"
+
 namespace sluice::worker {
 namespace {
 
@@ -17,9 +22,8 @@ Function Load(void* library, const char* name) {
   return reinterpret_cast<Function>(dlsym(library, name));
 }
 
-}  // namespace
-
-std::vector<std::string> ProbeGpus() {
+// Names of the host's GPUs in the driver's order.
+std::vector<std::string> DriverGpus() {
   std::vector<std::string> names;
   void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return names;
@@ -43,6 +47,18 @@ std::vector<std::string> ProbeGpus() {
   }
   dlclose(library);
   return names;
+}
+
+}  // namespace
+
+std::vector<Gpu> ProbeGpus() {
+  const std::vector<std::string> names = DriverGpus();
+  std::vector<Gpu> gpus;
+  for (const std::string& id : VisibleGpuIds(std::getenv("CUDA_VISIBLE_DEVICES"), static_cast<int>(names.size()))) {
+    size_t number = 0;
+    gpus.push_back({id, absl::SimpleAtoi(id, &number) ? names[number] : "GPU"});
+  }
+  return gpus;
 }
 
 }  // namespace sluice::worker

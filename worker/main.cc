@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   sluice::worker::WorkerOptions options;
   std::string log_level = "info";
   double grace_s = 30;
+  int silence_s = static_cast<int>(absl::ToInt64Seconds(options.engine_silence));
   app.add_option("--controller", options.controller_address, "Address of the controller, host:port or unix:path")
       ->required();
   app.add_option("--id", options.worker_id, "Name of this worker, stable over restarts (default: the host's name)");
@@ -41,6 +42,10 @@ int main(int argc, char** argv) {
   app.add_flag("--insecure-listen", options.insecure_listen, "Allow --listen on an address that other hosts can reach");
   app.add_flag("--reflection", options.reflection, "Serve gRPC reflection");
   app.add_option("--grace", grace_s, "Seconds that engines get to end at shutdown")->capture_default_str();
+  app.add_option("--engine-silence", silence_s,
+                 "Seconds after which an engine that answers nothing is killed; 0: never (under a debugger)")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
   app.add_option("--log-level", log_level, "debug, info, warning, error or off")->capture_default_str();
   app.set_version_flag("--version", sluice::BuildVersion());
   try {
@@ -48,6 +53,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsageExitCode;
   }
+  options.engine_silence = absl::Seconds(silence_s);
   if (const absl::Status status = sluice::SetLogLevel(log_level); !status.ok()) {
     std::fprintf(stderr, "sluice-worker: --log-level: %s\n", std::string(status.message()).c_str());
     return kUsageExitCode;

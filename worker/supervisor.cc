@@ -73,16 +73,20 @@ std::vector<EngineLaunch> Supervisor::Launches(const v1::StartAttemptRequest& re
                                                const std::vector<int>& slots) const {
   const bool all_here = request.ranks_size() == request.world_size();
   const int asked_threads = request.spec().engine().cpu_threads();
-  const bool use_gpus = options_.gpus && request.spec().engine().device() != "cpu";
+  const bool use_gpus = !options_.gpu_ids.empty() && request.spec().engine().device() != "cpu";
   std::vector<EngineLaunch> launches;
   for (int i = 0; i < request.ranks_size(); ++i) {
     EngineLaunch launch;
     launch.engine_binary = options_.engine_binary;
+    launch.silent_asks = static_cast<int>(options_.engine_silence / EngineProcess::kAskInterval);
     launch.rank = request.ranks(i);
     launch.socket_path = absl::StrCat(sockets_.path(), "/", request.epoch(), ".", slots[i], ".sock");
     launch.log_path = LogPath(request.job_id(), request.attempt(), launch.rank);
     launch.cpu_threads = asked_threads > 0 ? asked_threads : std::max(1, options_.cpu_cores / request.ranks_size());
-    if (use_gpus) launch.gpu = slots[i];
+    if (use_gpus) {
+      const auto slot = static_cast<size_t>(slots[i]);
+      launch.gpu = slot < options_.gpu_ids.size() ? options_.gpu_ids[slot] : "";
+    }
     launch.host = all_here ? "127.0.0.1" : options_.host;
     launch.serve_rendezvous = launch.rank == 0 && !all_here;
     launches.push_back(launch);

@@ -27,12 +27,14 @@ namespace sluice::worker {
 
 struct SupervisorOptions {
   std::string engine_binary;
-  std::string log_dir;             // logs are LOG_DIR/JOB/ATTEMPT/rank_N.log
-  int rank_slots = 1;              // engines at once
-  bool gpus = false;               // slot i is GPU i
-  int cpu_cores = 1;               // shared by the engines of an attempt
-  std::string host = "127.0.0.1";  // address that engines on other hosts reach us at
+  std::string log_dir;               // logs are LOG_DIR/JOB/ATTEMPT/rank_N.log
+  int rank_slots = 1;                // engines at once
+  std::vector<std::string> gpu_ids;  // of the GPUs (gpu_probe.h): slot i has GPU i; a slot behind the last has none
+  int cpu_cores = 1;                 // shared by the engines of an attempt
+  std::string host = "127.0.0.1";    // address that engines on other hosts reach us at
   absl::Duration start_timeout = absl::Minutes(2);
+  // An engine that answers nothing for so long in a stage is killed, in whole seconds; zero: never.
+  absl::Duration engine_silence = absl::Seconds(7);
 };
 
 class Supervisor {

@@ -24,8 +24,7 @@ std::string FakeEnginePath() {
 
 class SupervisorTest : public ::testing::Test {
  protected:
-  void Start(int rank_slots) {
-    SupervisorOptions options;
+  void Start(int rank_slots, SupervisorOptions options = {}) {
     options.engine_binary = FakeEnginePath();
     options.log_dir = dir_.Join("logs");
     options.rank_slots = rank_slots;
@@ -33,6 +32,10 @@ class SupervisorTest : public ::testing::Test {
     auto supervisor = Supervisor::Create(options, &metrics_);
     ASSERT_OK(supervisor);
     supervisor_ = *std::move(supervisor);
+  }
+
+  std::string LogOf(int rank) {
+    return ReadFileTail(dir_.Join(absl::StrCat("logs/job-1/1/rank_", rank, ".log")), 4096);
   }
 
   v1::StartAttemptRequest StartRequest(const std::string& name, int ranks, int64_t epoch = 1, int32_t attempt = 1) {
@@ -198,6 +201,42 @@ TEST_F(SupervisorTest, StopEndsAHangingStage) {
   std::thread stage([&] { EXPECT_FALSE(Train(1).ok()); });
   ASSERT_OK(Stop(/*epoch=*/1, /*grace_s=*/0));
   stage.join();
+}
+
+TEST_F(SupervisorTest, EachEngineSeesTheGpuOfItsSlot) {
+  Start(3, {.gpu_ids = {"3", "GPU-8a1f"}});
+  ASSERT_OK(supervisor_->StartAttempt(StartRequest("fine", 3)));
+  ASSERT_OK(Initialize("fine", 3));
+  EXPECT_THAT(LogOf(0), HasSubstr("gpu '3'"));
+  EXPECT_THAT(LogOf(1), HasSubstr("gpu 'GPU-8a1f'"));
+  EXPECT_THAT(LogOf(2), HasSubstr("gpu ''"));
+}
+
+TEST_F(SupervisorTest, AnEngineThatStandsStillIsKilledAndItsPeerStopped) {
+  Start(2, {.engine_silence = absl::Seconds(2)});
+  ASSERT_OK(supervisor_->StartAttempt(StartRequest("stop_1_1", 2)));
+  ASSERT_OK(Initialize("stop_1_1", 2));
+  const auto stage = Train(1);
+  EXPECT_THAT(stage, StatusIs(absl::StatusCode::kAborted,
+                              HasSubstr("engine of rank 1 answered nothing for 2s (its process is stopped")));
+  const std::optional<v1::Failure> failure = FailureOf(stage.status());
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_EQ(failure->reason(), v1::FAILURE_REASON_ENGINE_CRASHED);
+  EXPECT_EQ(failure->rank(), 1);
+}
+
+// It may do so for good reasons, and answers questions all the while.
+TEST_F(SupervisorTest, AnEngineThatTakesLongIsLeftAlone) {
+  Start(1, {.engine_silence = absl::Seconds(1)});
+  ASSERT_OK(supervisor_->StartAttempt(StartRequest("hang_1", 1)));
+  ASSERT_OK(Initialize("hang_1", 1));
+  v1::RunStageRequest request;
+  request.set_job_id("job-1");
+  request.set_attempt(1);
+  request.set_epoch(1);
+  request.mutable_stage()->mutable_train_batch()->set_step(1);
+  EXPECT_THAT(supervisor_->RunStage(request, absl::Now() + absl::Seconds(3)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, ::testing::_));
 }
 
 // The caller may let the attempt go the moment it has its answer; nothing of a call may live on behind it.

@@ -66,14 +66,15 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const WorkerOptions& optio
   }
   RETURN_IF_ERROR(CheckNotInUse(listen));
   SupervisorOptions supervisor;
+  supervisor.engine_silence = options.engine_silence;
   supervisor.engine_binary = options.engine_binary.empty() ? EngineBesideUs() : options.engine_binary;
   if (access(supervisor.engine_binary.c_str(), X_OK) != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("no engine program at ", supervisor.engine_binary, "; name it with --engine"));
   }
-  const std::vector<std::string> gpus = ProbeGpus();
+  const std::vector<Gpu> gpus = ProbeGpus();
   supervisor.cpu_cores = std::max(1u, std::thread::hardware_concurrency());
-  supervisor.gpus = !gpus.empty();
+  for (const Gpu& gpu : gpus) supervisor.gpu_ids.push_back(gpu.id);
   supervisor.rank_slots = options.rank_slots;
   if (supervisor.rank_slots == 0)
     supervisor.rank_slots = gpus.empty() ? supervisor.cpu_cores : static_cast<int>(gpus.size());
@@ -118,7 +119,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const WorkerOptions& optio
   resources->set_device(gpus.empty() ? "cpu" : "cuda");
   resources->set_cpu_cores(supervisor.cpu_cores);
   resources->set_memory_bytes(HostMemoryBytes());
-  for (const std::string& gpu : gpus) resources->add_gpu_names(gpu);
+  for (const Gpu& gpu : gpus) resources->add_gpu_names(gpu.name);
   parts->registration =
       std::make_unique<Registration>(v1::WorkerRegistryService::NewStub(MakeChannel(options.controller_address)),
                                      std::move(registration), parts->supervisor.get(), parts->metrics.get(), clock);

@@ -14,10 +14,12 @@ struct WorkerOptions {
   std::string controller_address;              // host:port or unix:path
   std::string worker_id;                       // empty: the host's name
   std::string listen_address = "127.0.0.1:0";  // port 0: the system chooses
-  std::string advertise_host;    // how the controller and other workers reach us; empty: the listen address's host
-  std::string metrics_address;   // empty: no /metrics
-  std::string state_dir;         // logs are below it
-  std::string engine_binary;     // empty: sluice-engine beside our own program
+  std::string advertise_host;   // how the controller and other workers reach us; empty: the listen address's host
+  std::string metrics_address;  // empty: no /metrics
+  std::string state_dir;        // logs are below it
+  std::string engine_binary;    // empty: sluice-engine beside our own program
+  absl::Duration engine_silence =
+      absl::Seconds(7);          // an engine that answers nothing for so long is killed; zero: never
   int rank_slots = 0;            // 0: one for each GPU, or for each core where there is no GPU
   bool insecure_listen = false;  // listen off loopback without authentication
   bool reflection = false;

@@ -5,6 +5,7 @@
 // of that step:
 //   crash   SIGSEGV          exit   exit code 7 after a last line on standard error
 //   hang    never answers    error  answers INVALID_ARGUMENT         kill  SIGKILL
+//   stop    SIGSTOP: the whole process stands still
 // A job whose name begins with `stubborn` is not to be stopped but by SIGKILL. Two environment variables make the
 // program fail before it listens: SLUICE_FAKE_ENGINE_NEVER_READY (waits for ever) and SLUICE_FAKE_ENGINE_EXITS (exit
 // code 3).
@@ -99,6 +100,7 @@ class FakeEngine final : public EngineService::Service {
         raise(SIGSEGV);
       }
       if (fault_ == "kill") raise(SIGKILL);
+      if (fault_ == "stop") raise(SIGSTOP);
       if (fault_ == "hang") absl::Notification().WaitForNotification();
       if (fault_ == "error") return {grpc::StatusCode::INVALID_ARGUMENT, "data.train_files: bad row"};
       if (fault_ == "exit") {
