@@ -37,7 +37,7 @@ set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_EXTENSIONS OFF)
 
-# LibTorch with its process groups. Gloo's headers are not in the wheel; engine/comm/gloo_abi declares the five that
+# LibTorch with its Gloo process group. Gloo's headers are not in the wheel; engine/comm/gloo_abi declares the five that
 # c10d's ProcessGroupGloo.hpp includes. Never link a system libgloo: its symbols collide with libtorch_cpu's.
 add_library(sluice_torch INTERFACE)
 # torch/include carries headers of an old protobuf: it is searched last (-idirafter), so that the system's are found first.
@@ -71,6 +71,12 @@ target_link_libraries(sluice_cuda INTERFACE
   ${SLUICE_SITE_PACKAGES}/nvidia/cudnn/lib/libcudnn.so.9
   ${SLUICE_SITE_PACKAGES}/nvidia/cu13/lib/libnvrtc.so.13
   ${SLUICE_CUDART})
+
+# The NCCL that LibTorch loads too.
+add_library(sluice_nccl INTERFACE)
+target_include_directories(sluice_nccl SYSTEM INTERFACE
+  ${SLUICE_SITE_PACKAGES}/nvidia/cu13/include ${SLUICE_SITE_PACKAGES}/nvidia/nccl/include)
+target_link_libraries(sluice_nccl INTERFACE ${SLUICE_SITE_PACKAGES}/nvidia/nccl/lib/libnccl.so.2 ${SLUICE_CUDART})
 
 # Timing of single kernels, for sluice-bench.
 add_library(sluice_cupti INTERFACE)

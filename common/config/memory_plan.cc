@@ -95,6 +95,13 @@ int64_t ModelBytesPerSlot(const ModelFacts& m, int64_t storage) {
          kSlotIntegers * kIntegerBytes;
 }
 
+// The rows of the embedding's gradient that ranks exchange, where they are less than the whole gradient
+// (engine/model/gradient_buckets.h): their ids and the rows of all ranks.
+int64_t ExchangedBytesPerSlot(const ModelFacts& m, int64_t ranks, int64_t slots, int64_t storage) {
+  if (ranks == 1 || ranks * slots * storage >= m.vocab_size * kFloatBytes) return 0;
+  return ranks * (m.hidden_size * storage + kIntegerBytes);
+}
+
 int64_t ActivationBytesPerSlot(const v1::EngineSpec& engine, const ModelFacts& model) {
   const int64_t storage = StorageBytes(engine);
   const bool backward = !engine.forward_only();
@@ -195,7 +202,8 @@ std::vector<Plan::Memory> MemoryOf(const v1::JobSpec& spec, const ModelFacts& mo
     add_per_parameter(whose + "moments", facts, spec.optim().moments_dtype() == "bf16" ? 4 : 8);
   };
   const auto add_activations = [&](const std::string& whose, const ModelFacts& facts) {
-    const int64_t per_slot = ActivationBytesPerSlot(spec.engine(), facts);
+    int64_t per_slot = ActivationBytesPerSlot(spec.engine(), facts);
+    if (trains) per_slot += ExchangedBytesPerSlot(facts, plan.ranks, slots, storage);
     memory.push_back({whose + "activations", slots * per_slot,
                       absl::StrCat(FormatCount(slots), " slots x ", FormatBytes(per_slot))});
   };

@@ -14,7 +14,13 @@ class SingleRankCommunicator : public Communicator {
   SingleRankCommunicator() : Communicator(0, 1) {}
 
  private:
-  absl::Status DoAllReduceSum(kernels::TensorView) override { return absl::OkStatus(); }
+  absl::Status DoBeginAllReduceSum(kernels::TensorView) override { return absl::OkStatus(); }
+  absl::Status DoBeginAllGather(kernels::ConstTensorView, kernels::TensorView) override {
+    return absl::FailedPreconditionError("all_gather of tensors in a world of one rank");
+  }
+  absl::Status DoJoin() override { return absl::OkStatus(); }
+  absl::Status DoWatchDevice() override { return absl::OkStatus(); }
+  absl::Status DoDeviceStatus() const override { return absl::OkStatus(); }
   absl::Status DoAllReduce(absl::Span<double>, bool) override { return absl::OkStatus(); }
   absl::StatusOr<std::vector<std::string>> DoAllGather(const std::string& bytes) override {
     return std::vector<std::string>{bytes};
@@ -58,8 +64,32 @@ absl::Status Communicator::Leave(const absl::Status& status, int64_t bytes) cons
 
 absl::Status Communicator::AllReduceSum(kernels::TensorView values) {
   Enter("all_reduce");
-  return Leave(DoAllReduceSum(values), values.bytes());
+  return Leave(
+      [&]() -> absl::Status {
+        RETURN_IF_ERROR(DoBeginAllReduceSum(values));
+        RETURN_IF_ERROR(DoJoin());
+        return DoWatchDevice();
+      }(),
+      values.bytes());
 }
+
+absl::Status Communicator::BeginAllReduceSum(kernels::TensorView values) {
+  Enter("all_reduce");
+  return Leave(DoBeginAllReduceSum(values), values.bytes());
+}
+
+absl::Status Communicator::BeginAllGather(kernels::ConstTensorView mine, kernels::TensorView all) {
+  Enter("all_gather");
+  if (!mine.dense() || !all.dense() || mine.dtype != all.dtype || mine.device != all.device ||
+      all.elements() != world_size_ * mine.elements()) {
+    return Leave(
+        absl::InvalidArgumentError("all_gather needs dense tensors of one type, one of the whole world's size"),
+        mine.bytes());
+  }
+  return Leave(DoBeginAllGather(mine, all), mine.bytes());
+}
+
+absl::Status Communicator::Join() { return Leave(DoJoin(), 0); }
 
 absl::Status Communicator::AllReduceSum(absl::Span<double> values) {
   Enter("all_reduce");

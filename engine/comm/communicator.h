@@ -53,8 +53,26 @@ class Communicator {
   int world_size() const { return world_size_; }
   CollectiveState state() const;
 
-  // Sums over all ranks, in place. Views: dense fp32, bf16 or fp64, on the communicator's device or on the CPU.
+  // Sums over all ranks, in place. Views: dense fp32, bf16 or fp64, on the communicator's device or on the CPU. On CUDA
+  // the sum is issued on the engine's stream, not waited for.
   absl::Status AllReduceSum(kernels::TensorView values);
+
+  // The same in two halves, so that collectives run beside the computation: Begin... issues one on what the engine's
+  // stream has computed so far; what is issued on that stream before Join must not touch its tensors. On CUDA both may
+  // be recorded into a graph, begun and joined in one recording; after each launch of it: WatchDevice. On the CPU
+  // Begin... is the whole of it.
+  absl::Status BeginAllReduceSum(kernels::TensorView values);
+  // Everyone's `mine`, by rank, one after the other in `all`. Dense views of any type, on one device; `mine` is of one
+  // size on all ranks, and `all` has world_size() times its elements. REQUIRES: world_size() > 1.
+  absl::Status BeginAllGather(kernels::ConstTensorView mine, kernels::TensorView all);
+  absl::Status Join();
+
+  // On CUDA: from now on the time-out runs for the collectives that were issued so far.
+  absl::Status WatchDevice() { return DoWatchDevice(); }
+
+  // On CUDA: Aborted where collectives were given up, and with them all that was computed from their results. To be
+  // asked after the device was waited for and before a result is believed.
+  absl::Status device_status() const { return DoDeviceStatus(); }
 
   // Sums over all ranks, in place, in host memory: counts and losses.
   absl::Status AllReduceSum(absl::Span<double> values);
@@ -77,7 +95,11 @@ class Communicator {
   Communicator(int rank, int world_size) : rank_(rank), world_size_(world_size) {}
 
  private:
-  virtual absl::Status DoAllReduceSum(kernels::TensorView values) = 0;
+  virtual absl::Status DoBeginAllReduceSum(kernels::TensorView values) = 0;
+  virtual absl::Status DoBeginAllGather(kernels::ConstTensorView mine, kernels::TensorView all) = 0;
+  virtual absl::Status DoJoin() = 0;
+  virtual absl::Status DoWatchDevice() = 0;
+  virtual absl::Status DoDeviceStatus() const = 0;
   virtual absl::Status DoAllReduce(absl::Span<double> values, bool max) = 0;
   virtual absl::StatusOr<std::vector<std::string>> DoAllGather(const std::string& bytes) = 0;
 

@@ -51,11 +51,26 @@ TEST_P(CommunicatorTest, SumsMaximaAndGathers) {
     ASSERT_OK(communicator.AllReduceMax(absl::MakeSpan(largest)));
     EXPECT_THAT(largest, ElementsAre(world_size));
 
+    std::vector<int32_t> mine = {rank, -rank}, all(static_cast<size_t>(2 * world_size), 77);
+    if (world_size > 1) {
+      const auto size = static_cast<int64_t>(all.size());
+      ASSERT_OK(communicator.BeginAllGather(kernels::ConstTensorView(mine.data(), {2}),
+                                            kernels::TensorView(all.data(), {size})));
+      ASSERT_OK(communicator.Join());
+      for (int peer = 0; peer < world_size; ++peer) {
+        EXPECT_EQ(all[static_cast<size_t>(2 * peer)], peer);
+        EXPECT_EQ(all[static_cast<size_t>(2 * peer + 1)], -peer);
+      }
+      EXPECT_THAT(communicator.BeginAllGather(kernels::ConstTensorView(mine.data(), {1}),
+                                              kernels::TensorView(all.data(), {size})),
+                  StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the whole world's size")));
+    }
+
     ASSERT_OK_AND_ASSIGN(const auto texts, communicator.AllGather(std::string(rank, 'x')));
     ASSERT_EQ(texts.size(), static_cast<size_t>(world_size));
     for (int peer = 0; peer < world_size; ++peer) EXPECT_EQ(texts[peer], std::string(peer, 'x'));
     ASSERT_OK(communicator.Barrier());
-    EXPECT_EQ(communicator.state().sequence, 5);
+    EXPECT_EQ(communicator.state().sequence, world_size > 1 ? 7 : 5);
     EXPECT_EQ(communicator.state().name, "barrier");
   });
 }

@@ -3,15 +3,12 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
-#include <c10/cuda/CUDAGuard.h>
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
@@ -21,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/status_macros.h"
-#include "engine/device/engine_stream.h"
+#include "engine/comm/nccl_group.h"
 #include "kernels/aten_view.h"
 
 namespace sluice::engine {
@@ -94,7 +91,7 @@ absl::StatusOr<std::unique_ptr<RendezvousServer>> RendezvousServer::Start() {
 
 struct ProcessGroupCommunicator::Groups {
   c10::intrusive_ptr<c10d::Backend> host;
-  c10::intrusive_ptr<c10d::Backend> device;  // null where the device is the CPU
+  std::unique_ptr<NcclGroup> devices;  // null where the device is the CPU
 };
 
 ProcessGroupCommunicator::ProcessGroupCommunicator(const CommunicatorOptions& options, std::unique_ptr<Groups> groups)
@@ -110,37 +107,72 @@ absl::StatusOr<std::unique_ptr<Communicator>> ProcessGroupCommunicator::Connect(
     gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(options.host, /*lazyInit=*/false));
     groups->host = c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store),
                                                                options.rank, options.world_size, gloo);
-    if (options.device.is_cuda()) {
-      auto nccl = c10d::ProcessGroupNCCL::Options::create();
-      nccl->timeout = Milliseconds(options.timeout);
-      groups->device = c10::make_intrusive<c10d::ProcessGroupNCCL>(
-          c10::make_intrusive<c10d::PrefixStore>("nccl", store), options.rank, options.world_size, nccl);
-    }
   });
   if (!status.ok()) {
     return absl::AbortedError(absl::StrCat("rank ", options.rank, " of ", options.world_size,
                                            " could not join its peers at ", options.rendezvous, " from ", options.host,
                                            ": ", status.message()));
   }
-  return std::unique_ptr<Communicator>(new ProcessGroupCommunicator(options, std::move(groups)));
+  std::unique_ptr<ProcessGroupCommunicator> communicator(new ProcessGroupCommunicator(options, std::move(groups)));
+  if (options.device.is_cuda()) RETURN_IF_ERROR(communicator->ConnectDevices());
+  return communicator;
 }
 
-absl::Status ProcessGroupCommunicator::DoAllReduceSum(kernels::TensorView values) {
+// The ranks that can talk over host memory make a group of their GPUs.
+absl::Status ProcessGroupCommunicator::ConnectDevices() {
+  std::string id;
+  if (rank() == 0) {
+    ASSIGN_OR_RETURN(id, NcclGroup::NewId());
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> ids, DoAllGather(id));
+  ASSIGN_OR_RETURN(groups_->devices, NcclGroup::Create({.rank = rank(),
+                                                        .world_size = world_size(),
+                                                        .id = ids[0],
+                                                        .device = options_.device,
+                                                        .timeout = options_.timeout}));
+  return absl::OkStatus();
+}
+
+absl::Status ProcessGroupCommunicator::DoBeginAllReduceSum(kernels::TensorView values) {
   if (!values.dense()) return absl::InvalidArgumentError("all_reduce needs a dense tensor");
-  if (values.device.is_cuda() && groups_->device == nullptr) {
+  if (values.device.is_cpu()) {
+    return CallC10d([&] {
+      std::vector<at::Tensor> tensors = {kernels::AsTensor(values)};
+      groups_->host->allreduce(tensors)->wait();
+    });
+  }
+  if (groups_->devices == nullptr) {
     return absl::FailedPreconditionError("all_reduce of a CUDA tensor in a group that was made for the CPU");
   }
-  return CallC10d([&] {
-    // NCCL's own stream waits for LibTorch's current one, and that one for it.
-    std::optional<c10::cuda::CUDAStreamGuard> engine_stream;
-    if (values.device.is_cuda()) {
-      engine_stream.emplace(c10::cuda::getStreamFromExternal(
-          static_cast<cudaStream_t>(EngineStream(values.device).handle), values.device.index));
-    }
-    std::vector<at::Tensor> tensors = {kernels::AsTensor(values)};
-    const auto& group = values.device.is_cuda() ? groups_->device : groups_->host;
-    group->allreduce(tensors)->wait();
-  });
+  return groups_->devices->BeginSum(values);
+}
+
+absl::Status ProcessGroupCommunicator::DoBeginAllGather(kernels::ConstTensorView mine, kernels::TensorView all) {
+  if (mine.device.is_cpu()) {
+    return CallC10d([&] {
+      // As bytes: Gloo does not know all types.
+      const at::TensorOptions bytes(at::kByte);
+      at::Tensor input = at::from_blob(const_cast<void*>(mine.data), {mine.bytes()}, bytes);  // only read
+      at::Tensor output = at::from_blob(all.data, {all.bytes()}, bytes);
+      groups_->host->_allgather_base(output, input)->wait();
+    });
+  }
+  if (groups_->devices == nullptr) {
+    return absl::FailedPreconditionError("all_gather of a CUDA tensor in a group that was made for the CPU");
+  }
+  return groups_->devices->BeginGather(mine, all);
+}
+
+absl::Status ProcessGroupCommunicator::DoJoin() {
+  return groups_->devices == nullptr ? absl::OkStatus() : groups_->devices->Join();
+}
+
+absl::Status ProcessGroupCommunicator::DoWatchDevice() {
+  return groups_->devices == nullptr ? absl::OkStatus() : groups_->devices->Watch();
+}
+
+absl::Status ProcessGroupCommunicator::DoDeviceStatus() const {
+  return groups_->devices == nullptr ? absl::OkStatus() : groups_->devices->status();
 }
 
 absl::Status ProcessGroupCommunicator::DoAllReduce(absl::Span<double> values, bool max) {

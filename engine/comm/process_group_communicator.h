@@ -1,4 +1,4 @@
-// A Communicator over LibTorch's process groups: Gloo for host memory, NCCL for CUDA memory.
+// A Communicator over LibTorch's Gloo group for host memory and NCCL for CUDA memory.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,13 @@ class ProcessGroupCommunicator : public Communicator {
 
   ProcessGroupCommunicator(const CommunicatorOptions& options, std::unique_ptr<Groups> groups);
 
-  absl::Status DoAllReduceSum(kernels::TensorView values) override;
+  absl::Status ConnectDevices();
+
+  absl::Status DoBeginAllReduceSum(kernels::TensorView values) override;
+  absl::Status DoBeginAllGather(kernels::ConstTensorView mine, kernels::TensorView all) override;
+  absl::Status DoJoin() override;
+  absl::Status DoWatchDevice() override;
+  absl::Status DoDeviceStatus() const override;
   absl::Status DoAllReduce(absl::Span<double> values, bool max) override;
   absl::StatusOr<std::vector<std::string>> DoAllGather(const std::string& bytes) override;
 

@@ -68,7 +68,8 @@ kernels::ConstTensorView BatchUpload::Part(int part, int64_t count) const {
 
 void BatchUpload::Fill(std::span<int32_t> block, const MicroBatch& batch, int64_t room) {
   const auto part = [&](int index) { return block.begin() + index * PartStride(token_slots_); };
-  std::copy(batch.input_ids.begin(), batch.input_ids.end(), part(0));
+  const auto ids_end = std::copy(batch.input_ids.begin(), batch.input_ids.end(), part(0));
+  std::fill(ids_end, part(0) + token_slots_, 0);  // ranks exchange the ids of all slots
   std::copy(batch.position_ids.begin(), batch.position_ids.end(), part(1));
   std::copy(batch.labels.begin(), batch.labels.end(), part(2));
   auto scored = part(3);

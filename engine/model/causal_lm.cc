@@ -96,6 +96,9 @@ absl::StatusOr<std::unique_ptr<CausalLm>> CausalLm::Create(const Parameters* par
   Carver carver(model->memory_);
   model->Carve(config, parameters->dtype(), carver);
   ASSIGN_OR_RETURN(model->upload_, BatchUpload::Create(options.token_slots, EngineStream(device)));
+  if (options.backward) {
+    model->buckets_ = PlanGradientBuckets(parameters->layout(), config, options.bucket_bytes, model->embedding_sum_);
+  }
   model->recordable_ = device.is_cuda() && kernels::IsCapturableAttention(parameters->dtype(), config.head_dim);
   // A first guess at the workspace, so that a model that does not fit says so now.
   RETURN_IF_ERROR(model->Reserve(RoomFor(MicroBatch(), options)));
@@ -134,6 +137,11 @@ void CausalLm::Carve(const ModelConfig& config, DType dtype, Carver& carver) {
   }
   branch_ = carver.Take(dtype, {slots, config.hidden_size});
   if (options_.backward) gradients_ = LayerGradients::Carve(config, dtype, slots, carver);
+  embedding_sum_ = ChooseEmbeddingSum(config, options_.ranks, slots, kernels::SizeOf(dtype));
+  if (options_.backward && embedding_sum_ == EmbeddingSum::kBeforeItsRows) {
+    gathered_ids_ = carver.Take(DType::kInt32, {options_.ranks * slots});
+    gathered_rows_ = carver.Take(dtype, {options_.ranks * slots, config.hidden_size});
+  }
   final_residual_ = carver.Take(dtype, {slots, config.hidden_size});
   final_rstd_ = carver.Take(DType::kFloat32, {slots});
   hidden_ = carver.Take(dtype, {slots, config.hidden_size});
@@ -222,10 +230,61 @@ absl::Status CausalLm::RunForward(const LayerContext& context) {
   return RunRecorded(Segment::kForward, [&] { return ForwardLayers(context); });
 }
 
-absl::Status CausalLm::RunBackward(const LayerContext& context, GradientMode mode) {
-  const bool overwrites = mode == GradientMode::kOverwrite;
-  return RunRecorded(overwrites ? Segment::kBackwardOverwrites : Segment::kBackwardAccumulates,
-                     [&] { return BackwardLayers(context); });
+absl::Status CausalLm::RunBackward(const LayerContext& context, GradientUse use) {
+  const bool overwrites = use.mode == GradientMode::kOverwrite;
+  if (use.sum_over == nullptr) {
+    return RunRecorded(overwrites ? Segment::kBackwardOverwrites : Segment::kBackwardAccumulates,
+                       [&] { return BackwardLayers(context, nullptr); });
+  }
+  RETURN_IF_ERROR(RunRecorded(overwrites ? Segment::kLastBackwardOverwrites : Segment::kLastBackwardAccumulates,
+                              [&] { return BackwardLayers(context, use.sum_over); }));
+  return use.sum_over->WatchDevice();
+}
+
+absl::Status CausalLm::BackwardOfNothing(GradientUse use) {
+  if (use.mode == GradientMode::kOverwrite) RETURN_IF_ERROR(kernels::Fill(parameters_->gradients(), 0.0f, stream_));
+  return use.sum_over == nullptr ? absl::OkStatus() : SumGradients(*use.sum_over);
+}
+
+absl::Status CausalLm::BeginSums(int64_t after_layer, Communicator* sum_over) {
+  if (sum_over == nullptr) return absl::OkStatus();
+  for (const GradientBucket& bucket : buckets_) {
+    if (bucket.after_layer != after_layer) continue;
+    RETURN_IF_ERROR(sum_over->BeginAllReduceSum(parameters_->gradients().Rows(bucket.begin, bucket.end)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CausalLm::SumGradients(Communicator& communicator) {
+  if (!options_.backward) return absl::FailedPreconditionError("the model was created without a backward");
+  for (int64_t layer = config_->layers; layer >= 0; --layer) RETURN_IF_ERROR(BeginSums(layer, &communicator));
+  RETURN_IF_ERROR(EmbeddingBackward(/*rows=*/0, &communicator));
+  return communicator.WatchDevice();
+}
+
+absl::Status CausalLm::EmbeddingBackward(int64_t rows, Communicator* sum_over) {
+  const TensorView gradient = parameters_->gradient_weights().embedding;
+  const TensorView dresidual = gradients_.residual;
+  if (sum_over == nullptr || embedding_sum_ == EmbeddingSum::kAtTheEnd) {
+    if (rows > 0) {
+      RETURN_IF_ERROR(kernels::Backward(
+          kernels::EmbeddingBackward{
+              .ids = upload_->input_ids(rows), .dy = dresidual.Rows(0, rows), .dweight = gradient},
+          stream_));
+    }
+    if (sum_over == nullptr) return absl::OkStatus();
+    RETURN_IF_ERROR(BeginSums(-1, sum_over));
+    return sum_over->Join();
+  }
+  // Rows of all slots, because all ranks send equally many; those without a token add zero to whatever id is there.
+  const int64_t slots = options_.token_slots;
+  RETURN_IF_ERROR(kernels::Fill(dresidual.Rows(rows, slots), 0.0f, stream_));
+  RETURN_IF_ERROR(sum_over->BeginAllGather(upload_->input_ids(slots), gathered_ids_));
+  RETURN_IF_ERROR(sum_over->BeginAllGather(dresidual, gathered_rows_));
+  RETURN_IF_ERROR(BeginSums(-1, sum_over));
+  RETURN_IF_ERROR(sum_over->Join());
+  return kernels::Backward(kernels::EmbeddingBackward{.ids = gathered_ids_, .dy = gathered_rows_, .dweight = gradient},
+                           stream_);
 }
 
 absl::Status CausalLm::ForwardLayers(const LayerContext& context) {
@@ -267,7 +326,8 @@ absl::Status CausalLm::ForwardLayers(const LayerContext& context) {
 }
 
 // REQUIRES: hidden_ holds the gradient of itself.
-absl::Status CausalLm::BackwardLayers(const LayerContext& context) {
+absl::Status CausalLm::BackwardLayers(const LayerContext& context, Communicator* sum_over) {
+  RETURN_IF_ERROR(BeginSums(config_->layers, sum_over));
   const ModelWeights& weights = parameters_->weights();
   const ModelWeights& weight_gradients = parameters_->gradient_weights();
   const TensorView dresidual = gradients_.residual.Rows(0, tokens_);
@@ -283,11 +343,9 @@ absl::Status CausalLm::BackwardLayers(const LayerContext& context) {
     const size_t index = static_cast<size_t>(layer);
     RETURN_IF_ERROR(LayerBackward(context, config_->windows[index], weights.layers[index],
                                   weight_gradients.layers[index], layer_activations_[index], branch_, gradients_));
+    RETURN_IF_ERROR(BeginSums(layer, sum_over));
   }
-  return kernels::Backward(
-      kernels::EmbeddingBackward{
-          .ids = upload_->input_ids(tokens_), .dy = dresidual, .dweight = weight_gradients.embedding},
-      context.stream);
+  return EmbeddingBackward(tokens_, sum_over);
 }
 
 // Zeroes the gradients that the backward only ever adds to: all but the matrices, which products overwrite, as does a
@@ -343,15 +401,13 @@ absl::Status CausalLm::Forward(const MicroBatch& batch) {
   return AddLoss();
 }
 
-absl::Status CausalLm::ForwardBackward(const MicroBatch& batch, double loss_scale, GradientMode mode) {
+absl::Status CausalLm::ForwardBackward(const MicroBatch& batch, double loss_scale, GradientUse use) {
   if (!options_.backward) return absl::FailedPreconditionError("the model was created without a backward");
   RETURN_IF_ERROR(RequireHead(/*value_head=*/false));
   RETURN_IF_ERROR(Upload(batch));
-  const bool overwrites = mode == GradientMode::kOverwrite;
-  if (tokens_ == 0) {
-    return overwrites ? kernels::Fill(parameters_->gradients(), 0.0f, stream_) : absl::OkStatus();
-  }
-  const LayerContext context = Context(batch, mode);
+  if (tokens_ == 0) return BackwardOfNothing(use);
+  const bool overwrites = use.mode == GradientMode::kOverwrite;
+  const LayerContext context = Context(batch, use.mode);
   if (overwrites) RETURN_IF_ERROR(ClearOverwritten());
   RETURN_IF_ERROR(RunForward(context));
   // By itself: its work depends on how many slots are scored.
@@ -366,7 +422,7 @@ absl::Status CausalLm::ForwardBackward(const MicroBatch& batch, double loss_scal
                                                                     .accumulate_dweight = !overwrites},
                                stream_));
   RETURN_IF_ERROR(AddLoss());
-  return RunBackward(context, mode);
+  return RunBackward(context, use);
 }
 
 absl::StatusOr<std::vector<float>> CausalLm::Logits(const MicroBatch& batch) {

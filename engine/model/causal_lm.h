@@ -26,11 +26,13 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/comm/communicator.h"
 #include "engine/data/micro_batch.h"
 #include "engine/device/cuda_graph.h"
 #include "engine/device/device_memory.h"
 #include "engine/model/batch_upload.h"
 #include "engine/model/decoder_layer.h"
+#include "engine/model/gradient_buckets.h"
 #include "engine/model/parameters.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 
@@ -44,6 +46,9 @@ struct CausalLmOptions {
   bool cuda_graphs = true;     // false: every kernel is launched by itself
   // Buffers for Score and for losses of log-probabilities and entropies: 12 bytes a slot.
   bool token_losses = false;
+  int64_t ranks = 1;  // over which gradients are summed (GradientUse::sum_over)
+  // They are summed in pieces of about this size.
+  int64_t bucket_bytes = int64_t{256} << 20;
   // Bound of the logits held at once on CUDA; at least one row is.
   int64_t logits_bytes = int64_t{1000} << 20;
 };
@@ -56,6 +61,18 @@ struct AttentionRoom {
 };
 
 enum class GradientMode : uint8_t { kOverwrite, kAccumulate };
+
+// What a backward does with the parameters' gradients.
+struct GradientUse {
+  // NOLINTNEXTLINE(google-explicit-constructor): most callers have but a mode.
+  GradientUse(GradientMode mode, Communicator* sum_over = nullptr) : mode(mode), sum_over(sum_over) {}
+
+  GradientMode mode;
+  // Set with the last micro-batch of a step: gradients are summed over its ranks as they become complete, beside the
+  // rest of the backward. Every rank makes one such call a step or, where it has no micro-batch, calls SumGradients.
+  // Borrowed; the same communicator in all calls of a model.
+  Communicator* sum_over;
+};
 
 // Of a micro-batch, slot by slot; 0 where a slot has no label.
 struct TokenScores {
@@ -89,8 +106,12 @@ class CausalLm {
   // not in the vocabulary (naming its slot), a label in the tail, cu_seqlens that do not ascend from 0 to at most T.
   absl::Status Forward(const MicroBatch& batch);
 
-  // The same, and the gradient of loss_scale * sum: into the parameters' gradients, as `mode` says.
-  absl::Status ForwardBackward(const MicroBatch& batch, double loss_scale, GradientMode mode);
+  // The same, and the gradient of loss_scale * sum: into the parameters' gradients, as `use` says.
+  absl::Status ForwardBackward(const MicroBatch& batch, double loss_scale, GradientUse use);
+
+  // What a rank without a micro-batch calls where its peers' backward sums: its part of those sums is the gradients as
+  // they are.
+  absl::Status SumGradients(Communicator& communicator);
 
   // For losses other than that sum. Both wait for the device and leave the loss sum alone.
   // FailedPrecondition: the model was made without token_losses.
@@ -99,7 +120,7 @@ class CausalLm {
   // InvalidArgument, and its own error is passed on (with gradients left undefined in kOverwrite).
   absl::Status ForwardBackward(const MicroBatch& batch, const TokenScoring& scoring,
                                absl::FunctionRef<absl::StatusOr<TokenGradients>(const TokenScores&)> loss,
-                               GradientMode mode);
+                               GradientUse use);
 
   // With a value head; FailedPrecondition without, as are all the calls above with one. Labels are not read.
   // The values of all used slots, slot by slot; 0 in the tail. Waits for the device.
@@ -107,7 +128,7 @@ class CausalLm {
   // `loss` gives the derivatives by the values, [T] (those of the tail are not read); otherwise as above.
   absl::Status ForwardBackward(
       const MicroBatch& batch,
-      absl::FunctionRef<absl::StatusOr<std::vector<float>>(const std::vector<float>& values)> loss, GradientMode mode);
+      absl::FunctionRef<absl::StatusOr<std::vector<float>>(const std::vector<float>& values)> loss, GradientUse use);
 
   // The sum of -log p(label), in nats, over all batches since ResetLoss; [1] fp64 on the device.
   absl::Status ResetLoss();
@@ -134,7 +155,13 @@ class CausalLm {
 
  private:
   // What a recorded graph holds.
-  enum class Segment : uint8_t { kForward, kBackwardOverwrites, kBackwardAccumulates };
+  enum class Segment : uint8_t {
+    kForward,
+    kBackwardOverwrites,
+    kBackwardAccumulates,
+    kLastBackwardOverwrites,  // and sums over ranks, as the next
+    kLastBackwardAccumulates
+  };
   struct Recorded {
     bool ran = false;
     std::unique_ptr<CudaGraph> graph;
@@ -150,9 +177,14 @@ class CausalLm {
   // Runs `body`, or what was recorded of it.
   absl::Status RunRecorded(Segment segment, absl::FunctionRef<absl::Status()> body);
   absl::Status RunForward(const LayerContext& context);
-  absl::Status RunBackward(const LayerContext& context, GradientMode mode);
+  absl::Status RunBackward(const LayerContext& context, GradientUse use);
+  absl::Status BackwardOfNothing(GradientUse use);
   absl::Status ForwardLayers(const LayerContext& context);
-  absl::Status BackwardLayers(const LayerContext& context);
+  absl::Status BackwardLayers(const LayerContext& context, Communicator* sum_over);
+  // Begins the sums of what is complete after a layer's backward.
+  absl::Status BeginSums(int64_t after_layer, Communicator* sum_over);
+  // The rows of gradients_.residual into the embedding's gradient; with sum_over all that is left of the sums too.
+  absl::Status EmbeddingBackward(int64_t rows, Communicator* sum_over);
   absl::Status ClearOverwritten();
   absl::Status AddLoss();
   // What the head reads of the last batch.
@@ -162,6 +194,8 @@ class CausalLm {
   const Parameters* parameters_;
   const ModelConfig* config_;
   CausalLmOptions options_;
+  EmbeddingSum embedding_sum_;
+  std::vector<GradientBucket> buckets_;  // empty without backward
   kernels::Stream stream_;
   bool recordable_ = false;
   DeviceMemory memory_;
@@ -179,6 +213,8 @@ class CausalLm {
   std::vector<LayerActivations> layer_activations_;  // one per layer, or one for all without backward
   kernels::TensorView branch_;                       // [T, H]
   LayerGradients gradients_;
+  kernels::TensorView gathered_ids_;    // [ranks * T] int32; empty where rows are not exchanged
+  kernels::TensorView gathered_rows_;   // [ranks * T, H]
   kernels::TensorView final_residual_;  // [T, H]
   kernels::TensorView final_rstd_;      // [T] fp32
   kernels::TensorView hidden_;          // [T, H] after the final norm; then its gradient

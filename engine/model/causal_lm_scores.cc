@@ -43,13 +43,11 @@ absl::StatusOr<TokenScores> CausalLm::Score(const MicroBatch& batch, const Token
 
 absl::Status CausalLm::ForwardBackward(const MicroBatch& batch, const TokenScoring& scoring,
                                        absl::FunctionRef<absl::StatusOr<TokenGradients>(const TokenScores&)> loss,
-                                       GradientMode mode) {
+                                       GradientUse use) {
   if (!options_.backward) return absl::FailedPreconditionError("the model was created without a backward");
   ASSIGN_OR_RETURN(const TokenScores scores, Score(batch, scoring));
-  const bool overwrites = mode == GradientMode::kOverwrite;
-  if (tokens_ == 0) {
-    return overwrites ? kernels::Fill(parameters_->gradients(), 0.0f, stream_) : absl::OkStatus();
-  }
+  if (tokens_ == 0) return BackwardOfNothing(use);
+  const bool overwrites = use.mode == GradientMode::kOverwrite;
   ASSIGN_OR_RETURN(TokenGradients gradients, loss(scores));
   const size_t slots = static_cast<size_t>(slots_);
   if (gradients.d_log_prob.size() != slots || (!gradients.d_entropy.empty() && gradients.d_entropy.size() != slots) ||
@@ -69,7 +67,7 @@ absl::Status CausalLm::ForwardBackward(const MicroBatch& batch, const TokenScori
     d_entropy = on_device;
     entropy = entropy_.Rows(0, tokens_);
   }
-  const LayerContext context = Context(batch, mode);
+  const LayerContext context = Context(batch, use.mode);
   if (overwrites) RETURN_IF_ERROR(ClearOverwritten());
   kernels::CrossEntropyInputs inputs = HeadInputs();
   inputs.temperature = scoring.temperature;
@@ -82,7 +80,7 @@ absl::Status CausalLm::ForwardBackward(const MicroBatch& batch, const TokenScori
                                                                   .dweight = parameters_->gradient_weights().head,
                                                                   .accumulate_dweight = !overwrites},
                                     stream_));
-  return RunBackward(context, mode);
+  return RunBackward(context, use);
 }
 
 }  // namespace sluice::engine

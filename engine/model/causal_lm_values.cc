@@ -32,13 +32,11 @@ absl::StatusOr<std::vector<float>> CausalLm::Values(const MicroBatch& batch) {
 
 absl::Status CausalLm::ForwardBackward(
     const MicroBatch& batch,
-    absl::FunctionRef<absl::StatusOr<std::vector<float>>(const std::vector<float>& values)> loss, GradientMode mode) {
+    absl::FunctionRef<absl::StatusOr<std::vector<float>>(const std::vector<float>& values)> loss, GradientUse use) {
   if (!options_.backward) return absl::FailedPreconditionError("the model was created without a backward");
   ASSIGN_OR_RETURN(const std::vector<float> values, Values(batch));
-  const bool overwrites = mode == GradientMode::kOverwrite;
-  if (tokens_ == 0) {
-    return overwrites ? kernels::Fill(parameters_->gradients(), 0.0f, stream_) : absl::OkStatus();
-  }
+  if (tokens_ == 0) return BackwardOfNothing(use);
+  const bool overwrites = use.mode == GradientMode::kOverwrite;
   ASSIGN_OR_RETURN(std::vector<float> d_values, loss(values));
   if (d_values.size() != values.size()) {
     return absl::InvalidArgumentError(
@@ -56,7 +54,7 @@ absl::Status CausalLm::ForwardBackward(
                                                                .dweight = parameters_->gradient_weights().head,
                                                                .accumulate_dweight = !overwrites},
                                     stream_));
-  return RunBackward(Context(batch, mode), mode);
+  return RunBackward(Context(batch, use.mode), use);
 }
 
 }  // namespace sluice::engine

@@ -119,6 +119,7 @@ absl::StatusOr<CriticUpdate> Critic::UpdateOn(const std::vector<int32_t>& chosen
   RETURN_IF_ERROR(communicator.AllReduceSum(parameters_->gradients()));
   RETURN_IF_ERROR(optimizer_->Step(schedule_->LearningRate(step), schedule_->WeightDecay(step)));
   ASSIGN_OR_RETURN(update.applied, optimizer_->Read());
+  RETURN_IF_ERROR(communicator.device_status());
   return update;
 }
 

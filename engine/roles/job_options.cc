@@ -68,6 +68,7 @@ CausalLmOptions ModelOptions(const v1::JobSpec& spec) {
   options.recompute = engine.activation_checkpointing() == "none"   ? Recompute::kNone
                       : engine.activation_checkpointing() == "full" ? Recompute::kFull
                                                                     : Recompute::kSelective;
+  options.ranks = int64_t{spec.trainer().nnodes()} * spec.trainer().n_gpus_per_node();
   options.deterministic = engine.full_determinism();
   options.cuda_graphs = engine.cuda_graphs();
   return options;

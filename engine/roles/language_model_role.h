@@ -45,6 +45,8 @@ class LanguageModelRole : public ModelRole {
   // Issues forward, and backward, of step `step`; the model's loss is this step's alone.
   absl::StatusOr<StepTotals> RunStep(int64_t step, Pass pass);
   absl::StatusOr<IssuedStep> IssueStep(int64_t step);
+  // The model's loss over all ranks; waits for it.
+  absl::StatusOr<double> SumLoss();
 
   std::unique_ptr<Dataset> train_;
   std::unique_ptr<Dataset> validation_;  // null: no validation files

@@ -45,13 +45,20 @@ absl::StatusOr<LanguageModelRole::StepTotals> LanguageModelRole::RunStep(int64_t
   totals.sum_of_squared_lengths = SumOfSquaredLengths(totals.batches);
   const double loss_scale = 1.0 / static_cast<double>(totals.batches.scored_tokens);
   RETURN_IF_ERROR(model_->ResetLoss());
-  // A rank without a micro-batch still takes part in the sum over all ranks.
-  if (pass == Pass::kTrain && totals.batches.micro_batches.empty()) RETURN_IF_ERROR(parameters_->ZeroGradients());
   GradientMode mode = pass == Pass::kTrain ? GradientMode::kOverwrite : GradientMode::kAccumulate;
-  for (const MicroBatch& batch : totals.batches.micro_batches) {
-    RETURN_IF_ERROR(pass == Pass::kForward ? model_->Forward(batch) : model_->ForwardBackward(batch, loss_scale, mode));
+  const std::vector<MicroBatch>& micro_batches = totals.batches.micro_batches;
+  for (const MicroBatch& batch : micro_batches) {
+    // With a step's last micro-batch its gradients are complete.
+    Communicator* sum_over = pass == Pass::kTrain && &batch == &micro_batches.back() ? communicator_.get() : nullptr;
+    RETURN_IF_ERROR(pass == Pass::kForward ? model_->Forward(batch)
+                                           : model_->ForwardBackward(batch, loss_scale, {mode, sum_over}));
     mode = GradientMode::kAccumulate;
     Failpoint("engine.micro_batch");
+  }
+  // A rank without a micro-batch still takes part in the sum over all ranks.
+  if (pass == Pass::kTrain && micro_batches.empty()) {
+    RETURN_IF_ERROR(parameters_->ZeroGradients());
+    RETURN_IF_ERROR(model_->SumGradients(*communicator_));
   }
   return totals;
 }
@@ -86,7 +93,7 @@ absl::StatusOr<v1::StepMetrics> LanguageModelRole::TrainBatch(const v1::TrainBat
   RETURN_IF_ERROR(communicator_->AllReduceSum(absl::MakeSpan(squared_lengths)));
   RETURN_IF_ERROR(communicator_->AllReduceSum(model_->loss_sum()));
   phases.End("communication");
-  RETURN_IF_ERROR(ApplyGradients(model_->loss_sum()));
+  RETURN_IF_ERROR(ApplySummedGradients(model_->loss_sum()));
   phases.End("optimizer");
   // A GPU goes on with the next step's forward and backward while this one's results travel to the controller and its
   // order for the next travels back. Work runs in order, so they see the weights of this step's update. A CPU would
@@ -94,7 +101,7 @@ absl::StatusOr<v1::StepMetrics> LanguageModelRole::TrainBatch(const v1::TrainBat
   if (device_.is_cuda() && step < total_steps_) {
     ASSIGN_OR_RETURN(ahead_, IssueStep(step + 1));
   }
-  ASSIGN_OR_RETURN(const OptimizerStepResult applied, optimizer_->Read());
+  ASSIGN_OR_RETURN(const OptimizerStepResult applied, ReadApplied());
   const StepBatches& batches = totals.batches;
   const double loss = applied.loss_sum / static_cast<double>(std::max<int64_t>(1, batches.scored_tokens));
   v1::StepMetrics metrics;
@@ -133,6 +140,13 @@ absl::StatusOr<v1::StepMetrics> LanguageModelRole::TrainBatch(const v1::TrainBat
   return metrics;
 }
 
+absl::StatusOr<double> LanguageModelRole::SumLoss() {
+  RETURN_IF_ERROR(communicator_->AllReduceSum(model_->loss_sum()));
+  ASSIGN_OR_RETURN(const double loss_sum, model_->ReadLoss());
+  RETURN_IF_ERROR(communicator_->device_status());
+  return loss_sum;
+}
+
 absl::StatusOr<v1::ValidationMetrics> LanguageModelRole::InferBatch(const v1::InferBatchOp& op) {
   RETURN_IF_ERROR(RequireModel());
   if (validation_ == nullptr) return absl::FailedPreconditionError("data.val_files: there are none to validate on");
@@ -146,8 +160,7 @@ absl::StatusOr<v1::ValidationMetrics> LanguageModelRole::InferBatch(const v1::In
     for (const MicroBatch& batch : batches.micro_batches) RETURN_IF_ERROR(model_->Forward(batch));
     scored_tokens += batches.scored_tokens;
   }
-  RETURN_IF_ERROR(communicator_->AllReduceSum(model_->loss_sum()));
-  ASSIGN_OR_RETURN(const double loss_sum, model_->ReadLoss());
+  ASSIGN_OR_RETURN(const double loss_sum, SumLoss());
   v1::ValidationMetrics metrics;
   metrics.set_step(op.step());
   metrics.set_loss(loss_sum / static_cast<double>(std::max<int64_t>(1, scored_tokens)));
@@ -163,8 +176,7 @@ absl::StatusOr<v1::ForwardBackwardResult> LanguageModelRole::ForwardBackward(con
   if (!op.forward_only()) RETURN_IF_ERROR(RequireTrainable());
   if (op.step() < 1) return absl::InvalidArgumentError(absl::StrCat("step ", op.step(), ": steps count from 1"));
   ASSIGN_OR_RETURN(const StepTotals totals, RunStep(op.step(), op.forward_only() ? Pass::kForward : Pass::kAccumulate));
-  RETURN_IF_ERROR(communicator_->AllReduceSum(model_->loss_sum()));
-  ASSIGN_OR_RETURN(const double loss_sum, model_->ReadLoss());
+  ASSIGN_OR_RETURN(const double loss_sum, SumLoss());
   v1::ForwardBackwardResult result;
   result.set_loss(loss_sum / static_cast<double>(std::max<int64_t>(1, totals.batches.scored_tokens)));
   result.set_scored_tokens(totals.batches.scored_tokens);

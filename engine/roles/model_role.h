@@ -91,6 +91,10 @@ class ModelRole : public Role {
 
   // Issues: gradients summed over all ranks, clipped, applied. `loss` [1] not finite: the step is skipped; or empty.
   absl::Status ApplyGradients(kernels::ConstTensorView loss);
+  // The same with gradients that are summed already.
+  absl::Status ApplySummedGradients(kernels::ConstTensorView loss);
+  // What became of it: waits.
+  absl::StatusOr<OptimizerStepResult> ReadApplied();
   // Skipped steps in a row: an error once they are too many. `rows`: of this rank, for the log.
   absl::Status NoteSkippedStep(const std::vector<int64_t>& rows);
   void FillMemory(v1::StepMetrics* metrics) const;

@@ -35,8 +35,18 @@ absl::Status ModelRole::NotOfThisRecipe(const std::string& op) const {
 
 absl::Status ModelRole::ApplyGradients(kernels::ConstTensorView loss) {
   RETURN_IF_ERROR(communicator_->AllReduceSum(parameters_->gradients()));
+  return ApplySummedGradients(loss);
+}
+
+absl::Status ModelRole::ApplySummedGradients(kernels::ConstTensorView loss) {
   return optimizer_->Step(schedule_->LearningRate(schedule_steps_ + 1), schedule_->WeightDecay(schedule_steps_ + 1),
                           loss);
+}
+
+absl::StatusOr<OptimizerStepResult> ModelRole::ReadApplied() {
+  ASSIGN_OR_RETURN(const OptimizerStepResult applied, optimizer_->Read());
+  RETURN_IF_ERROR(communicator_->device_status());
+  return applied;
 }
 
 absl::Status ModelRole::NoteSkippedStep(const std::vector<int64_t>& rows) {
@@ -82,7 +92,7 @@ absl::StatusOr<v1::OptimizerZeroGradResult> ModelRole::OptimizerZeroGrad(const v
 absl::StatusOr<v1::OptimizerStepResult> ModelRole::OptimizerStep(const v1::OptimizerStepOp&) {
   RETURN_IF_ERROR(RequireTrainable());
   RETURN_IF_ERROR(ApplyGradients(/*loss=*/{}));
-  ASSIGN_OR_RETURN(const OptimizerStepResult applied, optimizer_->Read());
+  ASSIGN_OR_RETURN(const OptimizerStepResult applied, ReadApplied());
   counters_.optimizer_updates += !applied.skipped;
   counters_.skipped_updates += applied.skipped;
   v1::OptimizerStepResult result;

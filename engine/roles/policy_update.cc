@@ -75,7 +75,7 @@ absl::StatusOr<PolicyRole::Update> PolicyRole::UpdateOn(const std::vector<int32_
   RETURN_IF_ERROR(communicator_->Agree(
       AccumulateGradients(answers, chosen, spec_.data().max_token_len_per_gpu(), *parameters_, backward)));
   RETURN_IF_ERROR(ApplyGradients(/*loss=*/{}));
-  ASSIGN_OR_RETURN(update.applied, optimizer_->Read());
+  ASSIGN_OR_RETURN(update.applied, ReadApplied());
   return update;
 }
 

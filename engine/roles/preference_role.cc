@@ -83,7 +83,7 @@ absl::StatusOr<v1::StepMetrics> PreferenceRole::TrainBatch(const v1::TrainBatchO
   ASSIGN_OR_RETURN(Numbers numbers, Run(*train_, rows.rows, Pass::kTrain, &phases));
   phases.End("communication");
   RETURN_IF_ERROR(ApplyGradients(/*loss=*/{}));
-  ASSIGN_OR_RETURN(const OptimizerStepResult applied, optimizer_->Read());
+  ASSIGN_OR_RETURN(const OptimizerStepResult applied, ReadApplied());
   phases.End("optimizer");
 
   v1::StepMetrics metrics;
