@@ -74,6 +74,18 @@ absl::Status Check(CUptiResult result, const char* call) {
   return absl::InternalError(absl::StrCat("profile: ", call, ": ", text));
 }
 
+// Time in which at least one of some records was running; they are added in the order of their starts.
+struct BusyTime {
+  double microseconds = 0;
+  uint64_t until = 0;
+
+  void Add(const Record& record) {
+    if (record.end <= until) return;
+    microseconds += static_cast<double>(record.end - std::max(record.start, until)) / 1e3;
+    until = record.end;
+  }
+};
+
 }  // namespace
 
 absl::Status StartKernelProfile() {
@@ -97,19 +109,24 @@ absl::StatusOr<KernelProfile> StopKernelProfile() {
   KernelProfile profile;
   std::sort(records->begin(), records->end(), [](const Record& a, const Record& b) { return a.start < b.start; });
   std::map<std::string, KernelTime> by_name;
-  uint64_t busy_until = 0;
+  BusyTime all, computation;
   for (const Record& record : *records) {
     KernelTime& kernel = by_name[record.name];
     kernel.name = record.name;
     ++kernel.calls;
-    kernel.microseconds += static_cast<double>(record.end - record.start) / 1e3;
-    if (record.end > busy_until) {
-      profile.busy_microseconds += static_cast<double>(record.end - std::max(record.start, busy_until)) / 1e3;
-      busy_until = record.end;
+    const double microseconds = static_cast<double>(record.end - record.start) / 1e3;
+    kernel.microseconds += microseconds;
+    all.Add(record);
+    if (record.name.find("nccl") == std::string::npos) {
+      computation.Add(record);
+    } else {
+      profile.communication_microseconds += microseconds;
     }
   }
+  profile.busy_microseconds = all.microseconds;
+  profile.exposed_communication_microseconds = all.microseconds - computation.microseconds;
   if (!records->empty()) {
-    profile.elapsed_microseconds = static_cast<double>(busy_until - records->front().start) / 1e3;
+    profile.elapsed_microseconds = static_cast<double>(all.until - records->front().start) / 1e3;
   }
   for (auto& [name, kernel] : by_name) profile.kernels.push_back(kernel);
   std::sort(profile.kernels.begin(), profile.kernels.end(),

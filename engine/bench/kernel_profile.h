@@ -19,6 +19,9 @@ struct KernelTime {
 struct KernelProfile {
   std::vector<KernelTime> kernels;  // longest first
   double busy_microseconds = 0;     // at least one kernel or copy was running
+  // Kernels of NCCL: in all, and while nothing else was running.
+  double communication_microseconds = 0;
+  double exposed_communication_microseconds = 0;
   double elapsed_microseconds = 0;  // from the start of the first to the end of the last
 };
 

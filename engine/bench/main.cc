@@ -4,6 +4,8 @@
 #include <string>
 
 #include "common/status_macros.h"
+#include "engine/bench/bench_ranks.h"
+#include "engine/bench/collective_bench.h"
 #include "engine/bench/kernel_bench.h"
 #include "engine/bench/model_shapes.h"
 #include "engine/bench/train_bench.h"
@@ -74,26 +76,45 @@ int Main(int argc, char** argv) {
     command->add_flag("--no-tuning", no_tuning, "Take cuBLASLt's first proposal for each product");
     command->add_option("--tuning-file", tuning_file, "Keep the choices of algorithm in this file");
   }
+  int64_t bucket_mb = train.model_options.bucket_bytes >> 20;
+  train_command->add_option("--bucket-mib", bucket_mb, "Gradients are summed over GPUs in pieces of this size")
+      ->capture_default_str();
+  BenchRanks ranks;
+  CLI::App* collective_command = app.add_subcommand("collectives", "Sums over several GPUs: microseconds, GB/s");
+  for (CLI::App* command : {train_command, collective_command}) {
+    command->add_option("--gpus", ranks.gpus, "GPUs of this host, a process each")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
+    // What the first process tells those it starts.
+    command->add_option("--rank", ranks.rank)->group("");
+    command->add_option("--rendezvous", ranks.rendezvous)->group("");
+  }
   CLI11_PARSE(app, argc, argv);
+  if (StartsRanks(ranks)) return Report(RunRanks(ranks, argc, argv));
 
   kernels::Device chosen;
-  if (const absl::Status status = Prepare(*kernel_command ? "cuda" : device, !no_tuning, tuning_file, &chosen);
+  if (const absl::Status status = Prepare(*train_command ? device : "cuda", !no_tuning, tuning_file, &chosen);
       !status.ok())
     return Report(status);
   if (*kernel_command) {
     kernel.stream = EngineStream(chosen);
     return Report(RunKernelBench(kernel));
   }
+  absl::StatusOr<std::unique_ptr<Communicator>> communicator = Connect(ranks, chosen);
+  if (!communicator.ok()) return Report(communicator.status());
+  if (*collective_command) return Report(RunCollectiveBench(EngineStream(chosen), **communicator));
   train.device = chosen;
   train.dtype = dtype == "bf16" ? kernels::DType::kBFloat16 : kernels::DType::kFloat32;
   train.optimizer_options.moments_dtype = moments == "bf16" ? kernels::DType::kBFloat16 : kernels::DType::kFloat32;
   train.optimizer_options.master_weights = !no_master_weights;
   train.model_options.cuda_graphs = !no_graphs;
   train.model_options.logits_bytes = logits_mb << 20;
+  train.model_options.bucket_bytes = bucket_mb << 20;
+  train.model_options.ranks = ranks.gpus;
   train.model_options.recompute = recompute == "none"   ? Recompute::kNone
                                   : recompute == "full" ? Recompute::kFull
                                                         : Recompute::kSelective;
-  return Report(RunTrainBench(train));
+  return Report(RunTrainBench(train, **communicator));
 }
 
 }  // namespace

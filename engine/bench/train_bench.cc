@@ -84,8 +84,11 @@ absl::StatusOr<BenchStep> MakeStep(const TrainBenchOptions& options, int64_t voc
 
 class Trainer {
  public:
-  static absl::StatusOr<std::unique_ptr<Trainer>> Create(const TrainBenchOptions& options, const ModelConfig& config) {
-    auto trainer = std::make_unique<Trainer>();
+  explicit Trainer(Communicator& communicator) : communicator_(communicator) {}
+
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(const TrainBenchOptions& options, const ModelConfig& config,
+                                                         Communicator& communicator) {
+    auto trainer = std::make_unique<Trainer>(communicator);
     trainer->stream_ = EngineStream(options.device);
     ASSIGN_OR_RETURN(trainer->parameters_,
                      Parameters::CreateRandom(config, {.dtype = options.dtype, .device = options.device}, 1));
@@ -100,8 +103,10 @@ class Trainer {
     next_phases_ = std::make_unique<PhaseTimer>(stream_);
     RETURN_IF_ERROR(model_->ResetLoss());
     GradientMode mode = GradientMode::kOverwrite;
+    const double loss_scale = 1.0 / static_cast<double>(step.scored * communicator_.world_size());
     for (const MicroBatch& batch : step.batches) {
-      RETURN_IF_ERROR(model_->ForwardBackward(batch, 1.0 / static_cast<double>(step.scored), mode));
+      Communicator* sum_over = &batch == &step.batches.back() ? &communicator_ : nullptr;
+      RETURN_IF_ERROR(model_->ForwardBackward(batch, loss_scale, {mode, sum_over}));
       mode = GradientMode::kAccumulate;
     }
     next_phases_->End("forward_backward");
@@ -112,11 +117,13 @@ class Trainer {
   // one's results are waited for.
   absl::Status Finish(const BenchStep& step, const BenchStep* next) {
     const std::unique_ptr<PhaseTimer> phases = std::move(next_phases_);
+    RETURN_IF_ERROR(communicator_.AllReduceSum(model_->loss_sum()));
     RETURN_IF_ERROR(optimizer_->Step(1e-5, 0.01, model_->loss_sum()));
     phases->End("optimizer");
     if (next != nullptr) RETURN_IF_ERROR(Issue(*next));
     ASSIGN_OR_RETURN(const OptimizerStepResult applied, optimizer_->Read());
-    loss_ = applied.loss_sum / static_cast<double>(step.scored);
+    RETURN_IF_ERROR(communicator_.device_status());
+    loss_ = applied.loss_sum / static_cast<double>(step.scored * communicator_.world_size());
     grad_norm_ = applied.grad_norm;
     phase_seconds_ = phases->Seconds();
     return absl::OkStatus();
@@ -130,6 +137,7 @@ class Trainer {
   int64_t model_bytes() const { return model_->bytes(); }
 
  private:
+  Communicator& communicator_;
   kernels::Stream stream_;
   std::unique_ptr<Parameters> parameters_;
   std::unique_ptr<AdamWOptimizer> optimizer_;
@@ -154,19 +162,23 @@ void PrintProfile(const KernelProfile& profile) {
   }
   std::cerr << absl::StrFormat("%10.1f elapsed, %.1f busy, %.1f idle\n", profile.elapsed_microseconds,
                                profile.busy_microseconds, profile.elapsed_microseconds - profile.busy_microseconds);
+  if (profile.communication_microseconds == 0) return;
+  std::cerr << absl::StrFormat("%10.1f communication, %.1f of it while nothing else ran\n",
+                               profile.communication_microseconds, profile.exposed_communication_microseconds);
 }
 
 }  // namespace
 
-absl::Status RunTrainBench(const TrainBenchOptions& given) {
+absl::Status RunTrainBench(const TrainBenchOptions& given, Communicator& communicator) {
   TrainBenchOptions options = given;
   options.model_options.token_slots = options.tokens;
   ASSIGN_OR_RETURN(const ModelConfig config, ModelShape(options.model, options.layers));
   std::vector<BenchStep> steps;
   for (int i = 0; i < kDistinctSteps; ++i) {
-    ASSIGN_OR_RETURN(steps.emplace_back(), MakeStep(options, config.vocab_size, static_cast<uint64_t>(i + 1)));
+    const int seed = 1 + i + kDistinctSteps * communicator.rank();
+    ASSIGN_OR_RETURN(steps.emplace_back(), MakeStep(options, config.vocab_size, static_cast<uint64_t>(seed)));
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Create(options, config));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Create(options, config, communicator));
   std::vector<double> seconds, losses, norms;
   const auto step_at = [&](int i) -> const BenchStep& { return steps[static_cast<size_t>(i % kDistinctSteps)]; };
   RETURN_IF_ERROR(trainer->Issue(step_at(0)));
@@ -187,6 +199,7 @@ absl::Status RunTrainBench(const TrainBenchOptions& given) {
   nlohmann::ordered_json line = {
       {"run", "train"},
       {"model", options.model},
+      {"gpus", communicator.world_size()},
       {"layers", config.layers},
       {"dtype", kernels::Name(options.dtype)},
       {"tokens", options.tokens},
@@ -224,12 +237,14 @@ absl::Status RunTrainBench(const TrainBenchOptions& given) {
     line["gemm_tuned"] = tuning.tuned;
     line["gemm_tuning_s"] = std::round(tuning.tuning_seconds * 100) / 100;
   }
-  std::cout << line.dump() << std::endl;
+  const bool prints = communicator.rank() == 0;
+  if (prints) std::cout << line.dump() << std::endl;
   if (!options.profile || options.device.is_cpu()) return absl::OkStatus();
   RETURN_IF_ERROR(trainer->Issue(step));
-  RETURN_IF_ERROR(StartKernelProfile());
+  if (prints) RETURN_IF_ERROR(StartKernelProfile());
   RETURN_IF_ERROR(trainer->Finish(step, &step));
   RETURN_IF_ERROR(Synchronize(options.device));
+  if (!prints) return absl::OkStatus();
   ASSIGN_OR_RETURN(const KernelProfile profile, StopKernelProfile());
   PrintProfile(profile);
   return absl::OkStatus();

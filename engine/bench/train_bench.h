@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "engine/comm/communicator.h"
 #include "engine/model/causal_lm.h"
 #include "engine/optim/adamw_optimizer.h"
 #include "kernels/device.h"
@@ -25,7 +26,8 @@ struct TrainBenchOptions {
   bool profile = false;  // of one more step: kernel by kernel
 };
 
-// Prints one line of JSON to standard output; with `profile` the kernels to standard error.
-absl::Status RunTrainBench(const TrainBenchOptions& options);
+// Prints one line of JSON to standard output; with `profile` the kernels to standard error. Every rank calls it, with
+// data of its own; rank 0 prints, and its tokens are those of one GPU.
+absl::Status RunTrainBench(const TrainBenchOptions& options, Communicator& communicator);
 
 }  // namespace sluice::engine

@@ -2,6 +2,8 @@
 """What PyTorch and transformers reach on this GPU with the work that `sluice-bench` measures: one JSON line for each run.
 
     peers.py train --model qwen2.5-0.5b --batch 16 --seq 1024 [--accumulate N] [--packed 0.1] [--mode compile,eager]
+    peers.py train ... --gpus 2      DistributedDataParallel over GPUs of this host; tokens/s are those of one of them
+    peers.py collectives --gpus 2
     peers.py cross_entropy --tokens 16384 --hidden 896 --vocab 151936
     peers.py attention --tokens 16384 --seq 1024 --heads 14 --kv-heads 2 --head-dim 64
     peers.py versions
@@ -11,11 +13,14 @@ transformers.
 """
 
 import argparse
+import contextlib
 import json
+import os
 import sys
 import time
 
 import torch
+import torch.distributed
 import torch.nn.functional as F
 import transformers
 
@@ -72,6 +77,22 @@ def versions():
     }
 
 
+def join_ranks(gpus):
+    """Makes this process one of `gpus`: torchrun starts it again for each, and tells each its place."""
+    if gpus == 1:
+        return
+    if "RANK" not in os.environ:
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"]
+        os.execv(sys.executable, [*launch, *sys.argv])
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda", torch.cuda.current_device())
+    torch.distributed.init_process_group("nccl", device_id=device)
+
+
+def is_first_rank():
+    return int(os.environ.get("RANK", "0")) == 0
+
+
 def median(values):
     return sorted(values)[len(values) // 2]
 
@@ -94,6 +115,8 @@ def train(options, mode):
     model.train()
     if options.checkpointing:
         model.gradient_checkpointing_enable()
+    if options.gpus > 1:
+        model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     forward = torch.compile(model) if mode == "compile" else model
     batches = [random_batch(config, options) for _ in range(min(options.accumulate, 4))]
@@ -101,11 +124,16 @@ def train(options, mode):
     torch.cuda.reset_peak_memory_stats()
     seconds = []
     for _ in range(options.steps):
+        if options.gpus > 1:
+            torch.distributed.barrier()
         torch.cuda.synchronize()
         start = time.perf_counter()
         for micro_batch in range(options.accumulate):
-            loss = forward(**batches[micro_batch % len(batches)][0]).loss
-            (loss / options.accumulate).backward()
+            # DistributedDataParallel sums over the ranks in the backward: wanted of the last micro-batch only.
+            waits = options.gpus > 1 and micro_batch + 1 < options.accumulate
+            with model.no_sync() if waits else contextlib.nullcontext():
+                loss = forward(**batches[micro_batch % len(batches)][0]).loss
+                (loss / options.accumulate).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -115,8 +143,9 @@ def train(options, mode):
     tflops = model_flops(config, sum(lengths), sum(n * n for n in lengths)) / step / 1e12
     return {
         "run": "train",
-        "peer": f"transformers {transformers.__version__}, {'torch.compile' if mode == 'compile' else 'eager'}",
-        "model": options.model, "layers": config.num_hidden_layers, "batch": options.batch, "sequence": options.seq,
+        "peer": f"transformers {transformers.__version__}, {'torch.compile' if mode == 'compile' else 'eager'}"
+        + (", DDP" if options.gpus > 1 else ""),
+        "model": options.model, "gpus": options.gpus, "layers": config.num_hidden_layers, "batch": options.batch, "sequence": options.seq,
         "shortest": options.packed or 1.0, "accumulate": options.accumulate, "mode": mode,
         "checkpointing": options.checkpointing, "tokens_per_s": round(sum(lengths) / step),
         "step_ms": round(step * 1e3, 2), "tflops": round(tflops, 2), "mfu_989": round(tflops / 989, 4),
@@ -139,6 +168,20 @@ def fastest_train(options):
         if best is None or run["tokens_per_s"] > best["tokens_per_s"]:
             best = run
     return best
+
+
+def collectives(options):
+    """All-reduce of bf16 values, as sluice-bench measures it: each call timed by itself."""
+    world = torch.distributed.get_world_size()
+    for mib in (0.0625, 1, 16, 64, 128, 256, 2048):
+        values = torch.randn(int(mib * 2**19), device="cuda").bfloat16()
+        torch.distributed.barrier()
+        milliseconds = gpu_milliseconds(lambda: torch.distributed.all_reduce(values))
+        bus = values.nbytes * 2 * (world - 1) / world / milliseconds / 1e6
+        line = {"run": "collectives", "collective": "all_reduce", "gpus": world, "mib": mib,
+                "us": round(milliseconds * 1e3, 1), "bus_gb_per_s": round(bus, 1)}  # fmt: skip
+        if is_first_rank():
+            print(json.dumps({**line, "peer": f"torch {torch.__version__}", **versions()}), flush=True)
 
 
 def gpu_milliseconds(call, warm_up=5, repeats=20):
@@ -228,6 +271,10 @@ def main():
     command.add_argument("--mode", default="compile", help="compile, eager, or both: compile,eager gives the faster")
     command.add_argument("--checkpointing", action="store_true", help="recompute each layer in the backward")
     command.add_argument("--steps", type=int, default=10, help="the second half is timed")
+    command.add_argument("--gpus", type=int, default=1, help="of this host, a process each")
+    command = commands.add_parser("collectives", help="all-reduce between GPUs")
+    command.set_defaults(run=collectives)
+    command.add_argument("--gpus", type=int, default=2)
     command = commands.add_parser("cross_entropy", help="language-model head with its loss")
     command.set_defaults(run=cross_entropy)
     for name, value in (("tokens", 16384), ("hidden", 896), ("vocab", 151936)):
@@ -241,10 +288,17 @@ def main():
     options = parser.parse_args()
     if options.command != "versions" and not torch.cuda.is_available():
         sys.exit("peers.py: torch sees no GPU here; run this on the machine that sluice-bench ran on")
+    gpus = getattr(options, "gpus", 1)
+    join_ranks(gpus)
     line = options.run(options)
+    if gpus > 1:
+        torch.distributed.destroy_process_group()
+    if options.command == "collectives":
+        return
     if line is None:
         sys.exit("peers.py: no mode gave a figure")
-    print(json.dumps({**line, **versions()}), flush=True)
+    if is_first_rank():
+        print(json.dumps({**line, **versions()}), flush=True)
 
 
 if __name__ == "__main__":
