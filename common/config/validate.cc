@@ -168,6 +168,18 @@ void CheckPolicy(const v1::JobSpec& spec, Errors* errors) {
     Add(errors, "rollout.n", "algorithm.adv_estimator grpo_passk compares the two best answers of a prompt: at least 2",
         {"algorithm.adv_estimator"});
   }
+  const v1::PolicyLossSpec& loss = spec.actor().policy_loss();
+  if (loss.loss_mode() == "clip_cov" && loss.clip_cov_lb() >= loss.clip_cov_ub()) {
+    Add(errors, "actor.policy_loss.clip_cov_lb",
+        absl::StrCat(loss.clip_cov_lb(), " is not below actor.policy_loss.clip_cov_ub ", loss.clip_cov_ub(),
+                     ": no covariance lies between them"),
+        {"actor.policy_loss.clip_cov_ub", "actor.policy_loss.loss_mode"});
+  }
+  if (spec.algorithm().adv_estimator() == "gdpo" && spec.algorithm().use_kl_in_reward()) {
+    Add(errors, "algorithm.use_kl_in_reward",
+        "cannot be with algorithm.adv_estimator gdpo, which takes each reward by itself; use actor.use_kl_loss",
+        {"algorithm.adv_estimator"});
+  }
   if (spec.actor().policy_loss().loss_mode() == "dro" && spec.actor().policy_loss().dro_beta() == 0) {
     Add(errors, "actor.policy_loss.dro_beta", "is needed by actor.policy_loss.loss_mode dro: a number above 0",
         {"actor.policy_loss.loss_mode"});
@@ -184,6 +196,21 @@ void CheckPolicy(const v1::JobSpec& spec, Errors* errors) {
                      " tokens; raise it, or 0 to have it chosen"),
         {"data.max_prompt_length", "data.max_response_length"});
   }
+}
+
+void CheckReference(const v1::JobSpec& spec, Errors* errors) {
+  const RecipeKind kind = KindOfRecipe(spec.recipe());
+  if (kind == RecipeKind::kText) return;
+  if (spec.recipe() == "distillation" && spec.reference().path().empty()) {
+    Add(errors, "reference.path", "is needed by recipe distillation: the folder of the teacher", {"recipe"});
+  }
+  if (spec.reference().path().empty() || NeedsReference(spec) || spec.engine().forward_only()) return;
+  Add(errors, "reference.path",
+      kind == RecipeKind::kPreference
+          ? absl::StrCat("has no effect with preference.loss_type ", spec.preference().loss_type(),
+                         ", which compares with no other model")
+          : "has no effect without actor.use_kl_loss or algorithm.use_kl_in_reward",
+      {"preference.loss_type", "actor.use_kl_loss", "algorithm.use_kl_in_reward"});
 }
 
 void CheckCritic(const v1::JobSpec& spec, const JobFacts& facts, Errors* errors) {
@@ -312,6 +339,7 @@ std::vector<ConfigError> ValidateJobSpec(const v1::JobSpec& spec, const JobFacts
   CheckWorld(spec, &errors);
   CheckLengths(spec, &errors);
   CheckPolicy(spec, &errors);
+  CheckReference(spec, &errors);
   CheckPreference(spec, &errors);
   CheckResume(spec.trainer(), &errors);
   CheckRows(spec, facts, &errors);
