@@ -84,6 +84,12 @@ std::vector<RewardKind> MakeTable() {
         Optional("start_timeout", Type::kDuration, "60s", 0.001, "Longest time of importing the file."),
         Optional("memory", Type::kBytes, "8GiB", 64 << 20, "Address space of a process."),
         Optional("file_size", Type::kBytes, "64MiB", 1 << 20, "Largest file that a process may write.")}},
+      {"model",
+       "The number that a reward model gives the answer at its last token: a folder that recipe reward_model wrote, or "
+       "another with a "
+       "`score.weight` and the policy's tokens. It runs on the policy's device.",
+       {Required("path", Type::kText, kAnyNumber, "The folder.")}},
+      {"none", "0 for every answer, where the loss has another source than rewards, such as recipe distillation.", {}},
       {"remote",
        "What a service of yours answers (proto/sluice/v1/reward.proto).",
        {Required("address", Type::kText, kAnyNumber, "host:port or unix:path."),

@@ -112,6 +112,7 @@ reward:                                               # several, added up: weigh
   terms:
     answer: {kind: gsm8k}
     form: {kind: format, weight: 0.2, mode: search, pattern: '####'}
+    liked: {kind: model, weight: 0.5, path: /models/reward}
 reward:                                               # your own Python
   custom_reward_function: {path: my_reward.py, name: compute_score, reward_kwargs: {strict: true}}
 ```

@@ -4,6 +4,7 @@
 
 #include "common/config/preference.h"
 #include "common/config/recipes.h"
+#include "common/config/rewards_from_spec.h"
 
 namespace sluice {
 
@@ -45,10 +46,12 @@ int64_t KvCacheTokens(const v1::JobSpec& spec) {
   return std::max(longest, std::min(kMost, spec.rollout().max_num_seqs() * longest));
 }
 
+bool ComparesWithAnother(const v1::JobSpec& spec) { return NeedsReference(spec) && !spec.reference().path().empty(); }
+
 std::vector<DataflowStage> DataflowOf(const v1::JobSpec& spec) {
   if (!IsPolicyRecipe(spec.recipe())) return {};
   std::vector<DataflowStage> stages = {{"rollout", "generate", "actor", {}},
-                                       {"score", "reward", "", {"rollout"}},
+                                       {"score", "reward", RewardModelsOf(spec).empty() ? "" : "reward", {"rollout"}},
                                        {"old_logprob", "logprob", "actor", {"rollout"}}};
   std::vector<std::string> judged = {"score", "old_logprob"};
   if (NeedsReference(spec)) {

@@ -21,7 +21,7 @@ namespace sluice {
 struct DataflowStage {
   std::string name;
   std::string op;
-  std::string model;                // actor, ref, critic; empty where the op needs none
+  std::string model;                // actor, ref, critic, reward; empty where the op needs none
   std::vector<std::string> inputs;  // names of stages before it
 };
 
@@ -31,8 +31,12 @@ std::vector<DataflowStage> DataflowOf(const v1::JobSpec& spec);
 // Tokens that the cache of keys and values holds on one rank: rollout.kv_cache_tokens, or what it chooses.
 int64_t KvCacheTokens(const v1::JobSpec& spec);
 
-// Whether the job compares with a reference model: one more model, without gradients, as the run began with it.
+// Whether the job compares with a reference model: one more model, without gradients, as the run began with it or of
+// reference.path.
 bool NeedsReference(const v1::JobSpec& spec);
+
+// Whether that is another model: of reference.path.
+bool ComparesWithAnother(const v1::JobSpec& spec);
 
 // Whether a critic is trained beside the policy.
 bool NeedsCritic(const v1::JobSpec& spec);

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/dataflow.h"
+#include "common/config/rewards_from_spec.h"
 #include "common/glob.h"
 
 namespace sluice {
@@ -19,7 +20,7 @@ class Checker {
   std::vector<ConfigError> TakeErrors() { return std::move(errors_); }
 
   void CheckModel(const v1::ModelSpec& model);
-  void CheckCritic(const v1::CriticSpec& critic);
+  void CheckFurtherModel(const std::string& key, const std::string& path);
   void CheckDataFiles(const std::string& key, const google::protobuf::RepeatedPtrField<std::string>& patterns);
   void CheckRunFolder(const v1::TrainerSpec& trainer);
   void CheckResume(const v1::TrainerSpec& trainer);
@@ -83,15 +84,13 @@ void Checker::CheckModel(const v1::ModelSpec& model) {
   }
 }
 
-void Checker::CheckCritic(const v1::CriticSpec& critic) {
-  if (critic.path().empty() || !CheckFolder("critic.path", critic.path())) return;
-  if (Look(JoinPath(critic.path(), "config.json")) != Presence::kFile) {
-    Add("critic.path", absl::StrCat(critic.path(), " has no config.json (is it a Hugging Face folder?)"));
+void Checker::CheckFurtherModel(const std::string& key, const std::string& path) {
+  if (!CheckFolder(key, path)) return;
+  if (Look(JoinPath(path, "config.json")) != Presence::kFile) {
+    Add(key, absl::StrCat(path, " has no config.json (is it a Hugging Face folder?)"));
   }
-  const auto entries = file_system_.ListFolder(critic.path());
-  if (entries.ok() && !HasWeights(*entries)) {
-    Add("critic.path", absl::StrCat(critic.path(), " has no *.safetensors file"));
-  }
+  const auto entries = file_system_.ListFolder(path);
+  if (entries.ok() && !HasWeights(*entries)) Add(key, absl::StrCat(path, " has no *.safetensors file"));
 }
 
 void Checker::CheckDataFiles(const std::string& key, const google::protobuf::RepeatedPtrField<std::string>& patterns) {
@@ -136,7 +135,10 @@ void Checker::CheckResume(const v1::TrainerSpec& trainer) {
 std::vector<ConfigError> CheckFiles(const v1::JobSpec& spec, FileSystem& file_system) {
   Checker checker(file_system);
   checker.CheckModel(spec.model());
-  if (NeedsCritic(spec)) checker.CheckCritic(spec.critic());
+  if (NeedsCritic(spec) && !spec.critic().path().empty())
+    checker.CheckFurtherModel("critic.path", spec.critic().path());
+  if (ComparesWithAnother(spec)) checker.CheckFurtherModel("reference.path", spec.reference().path());
+  for (const RewardModelFolder& reward : RewardModelsOf(spec)) checker.CheckFurtherModel(reward.key, reward.path);
   checker.CheckDataFiles("data.train_files", spec.data().train_files());
   checker.CheckDataFiles("data.val_files", spec.data().val_files());
   checker.CheckRunFolder(spec.trainer());

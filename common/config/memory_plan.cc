@@ -116,6 +116,7 @@ int64_t ActivationBytesPerSlot(const v1::EngineSpec& engine, const ModelFacts& m
 // kernels/cross_entropy CrossEntropyWorkspace: a piece of logits, in whole blocks of 128 rows where the bound allows
 // it, and its rows of hidden and of the gradient of hidden.
 int64_t CrossEntropyBytes(const ModelFacts& m, int64_t slots, int64_t storage) {
+  if (m.value_head) return 0;
   constexpr int64_t kRowBlock = 128;
   const int64_t row = RoundUp(m.vocab_size, 8) * storage;
   int64_t rows = std::max<int64_t>(kCudaLogitsBytes / row, 1);
@@ -144,7 +145,7 @@ Plan::Memory CudaWorkspace(const v1::JobSpec& spec, const ModelFacts& model, con
                                .recordable = IsRecordable(spec.engine(), model.head_dim),
                                .deterministic = spec.engine().full_determinism()};
   const int64_t attention_bytes = BytesOf(attention);
-  const char* const kProducts = "logits of some tokens, matrix products";
+  const char* const kProducts = model.value_head ? "matrix products" : "logits of some tokens, matrix products";
   if (!attention.recordable) {
     return {"workspace", products + attention_bytes, absl::StrCat(kProducts, ", scores of one sequence")};
   }
@@ -158,7 +159,7 @@ Plan::Memory CudaWorkspace(const v1::JobSpec& spec, const ModelFacts& model, con
 // One kernel at a time: the cross-entropy's logits in fp32, or dk and dv by query head in attention's backward.
 Plan::Memory CpuWorkspace(const v1::JobSpec& spec, const ModelFacts& model, int64_t slots) {
   const int64_t row = model.vocab_size * kFloatBytes;
-  const int64_t logits = std::clamp<int64_t>(kCpuLogitsBytes / row, 1, slots) * row;
+  const int64_t logits = model.value_head ? 0 : std::clamp<int64_t>(kCpuLogitsBytes / row, 1, slots) * row;
   const int64_t attention =
       spec.engine().forward_only() ? 0 : 2 * slots * model.attention_heads * model.head_dim * kFloatBytes;
   return {"workspace", std::max(logits, attention), logits >= attention ? "logits of some tokens" : "attention"};
@@ -184,8 +185,8 @@ int64_t BytesOf(const AttentionMemory& a) {
   return std::max(by_query_head, 2 * room(a.sequences, 1) * a.heads * longest * longest);
 }
 
-std::vector<Plan::Memory> MemoryOf(const v1::JobSpec& spec, const ModelFacts& model, const ModelFacts& critic,
-                                   const Plan& plan) {
+std::vector<Plan::Memory> MemoryOf(const v1::JobSpec& spec, const JobModels& models, const Plan& plan) {
+  const ModelFacts& model = models.trained;
   const bool trains = !spec.engine().forward_only();
   const int64_t storage = StorageBytes(spec.engine());
   const int64_t slots = plan.token_slots;
@@ -208,17 +209,21 @@ std::vector<Plan::Memory> MemoryOf(const v1::JobSpec& spec, const ModelFacts& mo
                       absl::StrCat(FormatCount(slots), " slots x ", FormatBytes(per_slot))});
   };
   add_parameters("", model);
-  if (NeedsCritic(spec) && trains) {
-    add_parameters("critic ", critic);
-    add_activations("critic ", critic);
-  }
-  if (NeedsReference(spec)) {
+  const auto add_forward_only = [&](const std::string& whose, const ModelFacts& facts) {
     v1::EngineSpec forward = spec.engine();
     forward.set_forward_only(true);
-    const int64_t per_slot = ActivationBytesPerSlot(forward, model);
-    add_per_parameter("reference model", model, storage);
-    memory.push_back({"reference activations", slots * per_slot,
+    const int64_t per_slot = ActivationBytesPerSlot(forward, facts);
+    add_per_parameter(whose + " model", facts, storage);
+    memory.push_back({whose + " activations", slots * per_slot,
                       absl::StrCat(FormatCount(slots), " slots x ", FormatBytes(per_slot))});
+  };
+  if (models.critic.has_value() && trains) {
+    add_parameters("critic ", *models.critic);
+    add_activations("critic ", *models.critic);
+  }
+  if (NeedsReference(spec)) add_forward_only("reference", models.reference.value_or(model));
+  for (const JobModels::Reward& reward : models.rewards) {
+    add_forward_only(reward.label == "model" ? "reward" : absl::StrCat("reward ", reward.label), reward.facts);
   }
   if (!plan.dataflow.empty()) {
     const int64_t tokens = KvCacheTokens(spec);

@@ -35,10 +35,9 @@ struct AttentionMemory {
 // five arrays of heads, in fp32).
 int64_t BytesOf(const AttentionMemory& attention);
 
-// `plan` has its batches; `critic` is read where the data flow has one. Parts: weights, master weights (bf16 with
-// optim.master_weights), gradients, moments, activations, workspace; and those of the critic, but for the workspace,
-// which all share.
-std::vector<Plan::Memory> MemoryOf(const v1::JobSpec& spec, const ModelFacts& model, const ModelFacts& critic,
-                                   const Plan& plan);
+// `plan` has its batches. Parts: weights, master weights (bf16 with optim.master_weights), gradients, moments,
+// activations, workspace; those of the critic, but for the workspace, which all share; weights and activations of the
+// models that only compute: the reference, and rewards of kind `model`.
+std::vector<Plan::Memory> MemoryOf(const v1::JobSpec& spec, const JobModels& models, const Plan& plan);
 
 }  // namespace sluice

@@ -5,6 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/dataflow.h"
+#include "common/config/preference.h"
+#include "common/config/rewards_from_spec.h"
 #include "common/status.h"
 #include "common/status_macros.h"
 
@@ -109,6 +112,16 @@ void NameLanguageModel(nlohmann::json* config) {
   if (stem != std::string::npos) (*found)[0] = name.substr(0, stem) + "ForCausalLM";
 }
 
+std::string ConfigPath(const v1::ModelSpec& model) {
+  return JoinPath(model.hf_config_path().empty() ? model.path() : model.hf_config_path(), "config.json");
+}
+
+v1::ModelSpec FolderOf(const std::string& path) {
+  v1::ModelSpec model;
+  model.set_path(path);
+  return model;
+}
+
 }  // namespace
 
 ModelFacts WithValueHead(ModelFacts facts) {
@@ -131,27 +144,43 @@ absl::StatusOr<ModelFacts> ParseModelFacts(const std::string& config_json,
 }
 
 absl::StatusOr<ModelFacts> ReadModelFacts(const v1::ModelSpec& model, FileSystem& file_system) {
-  const std::string path =
-      JoinPath(model.hf_config_path().empty() ? model.path() : model.hf_config_path(), "config.json");
+  const std::string path = ConfigPath(model);
   ASSIGN_OR_RETURN(const std::string text, file_system.ReadFile(path));
   auto facts = ParseModelFacts(text, model.override_config());
   if (!facts.ok()) return Annotate(facts.status(), path);
   return facts;
 }
 
-absl::StatusOr<ModelFacts> ReadCriticFacts(const v1::JobSpec& spec, FileSystem& file_system) {
-  if (spec.critic().path().empty()) {
-    ASSIGN_OR_RETURN(const ModelFacts model, ReadModelFacts(spec.model(), file_system));
-    return WithValueHead(model);
-  }
-  const std::string path = JoinPath(spec.critic().path(), "config.json");
+absl::StatusOr<ModelFacts> ReadValueModelFacts(const v1::ModelSpec& model, FileSystem& file_system) {
+  const std::string path = ConfigPath(model);
   ASSIGN_OR_RETURN(const std::string text, file_system.ReadFile(path));
   nlohmann::json config = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) return absl::InvalidArgumentError(absl::StrCat(path, ": not a JSON object"));
   NameLanguageModel(&config);
-  auto facts = FactsOf(config);
+  auto facts = ParseModelFacts(config.dump(), model.override_config());
   if (!facts.ok()) return Annotate(facts.status(), path);
   return WithValueHead(*facts);
+}
+
+absl::StatusOr<ModelFacts> ReadCriticFacts(const v1::JobSpec& spec, FileSystem& file_system) {
+  return ReadValueModelFacts(spec.critic().path().empty() ? spec.model() : FolderOf(spec.critic().path()), file_system);
+}
+
+absl::StatusOr<JobModels> ReadJobModels(const v1::JobSpec& spec, FileSystem& file_system) {
+  JobModels models;
+  ASSIGN_OR_RETURN(models.trained, TrainsRewardModel(spec) ? ReadValueModelFacts(spec.model(), file_system)
+                                                           : ReadModelFacts(spec.model(), file_system));
+  if (NeedsCritic(spec)) {
+    ASSIGN_OR_RETURN(models.critic, ReadCriticFacts(spec, file_system));
+  }
+  if (ComparesWithAnother(spec)) {
+    ASSIGN_OR_RETURN(models.reference, ReadModelFacts(FolderOf(spec.reference().path()), file_system));
+  }
+  for (const RewardModelFolder& reward : RewardModelsOf(spec)) {
+    ASSIGN_OR_RETURN(ModelFacts facts, ReadValueModelFacts(FolderOf(reward.path), file_system));
+    models.rewards.push_back({reward.label, std::move(facts)});
+  }
+  return models;
 }
 
 }  // namespace sluice

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/file_system.h"
@@ -39,7 +41,23 @@ absl::StatusOr<ModelFacts> ParseModelFacts(const std::string& config_json,
 // The same for the folder that `model` names (hf_config_path, else path). Errors name the file.
 absl::StatusOr<ModelFacts> ReadModelFacts(const v1::ModelSpec& model, FileSystem& file_system);
 
-// The critic's, with its value head: critic.path's, which may be a language model or have one, else those of `model`.
+// The same with a value head; the folder's model may be a language model or have one.
+absl::StatusOr<ModelFacts> ReadValueModelFacts(const v1::ModelSpec& model, FileSystem& file_system);
+
+// The critic's, with its value head: critic.path's, else those of `model`.
 absl::StatusOr<ModelFacts> ReadCriticFacts(const v1::JobSpec& spec, FileSystem& file_system);
+
+// All models of a job.
+struct JobModels {
+  struct Reward {
+    std::string label;
+    ModelFacts facts;
+  };
+  ModelFacts trained;                   // with a value head where a reward model is trained
+  std::optional<ModelFacts> critic;     // where the data flow has one
+  std::optional<ModelFacts> reference;  // where reference.path names another model and the job compares with it
+  std::vector<Reward> rewards;          // rewards of kind `model`
+};
+absl::StatusOr<JobModels> ReadJobModels(const v1::JobSpec& spec, FileSystem& file_system);
 
 }  // namespace sluice

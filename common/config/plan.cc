@@ -90,8 +90,15 @@ void PlanAnswers(const v1::JobSpec& spec, Plan* plan) {
 
 }  // namespace
 
-absl::StatusOr<Plan> MakePlan(const v1::JobSpec& spec, const ModelFacts& model, const DataFacts& data,
-                              const std::optional<ModelFacts>& critic) {
+absl::StatusOr<Plan> MakePlan(const v1::JobSpec& spec, const ModelFacts& model, const DataFacts& data) {
+  JobModels models;
+  models.trained = TrainsRewardModel(spec) ? WithValueHead(model) : model;
+  if (NeedsCritic(spec)) models.critic = WithValueHead(model);
+  return MakePlan(spec, models, data);
+}
+
+absl::StatusOr<Plan> MakePlan(const v1::JobSpec& spec, const JobModels& models, const DataFacts& data) {
+  const ModelFacts& model = models.trained;
   Plan plan;
   plan.name = spec.name();
   plan.recipe = spec.recipe();
@@ -110,7 +117,7 @@ absl::StatusOr<Plan> MakePlan(const v1::JobSpec& spec, const ModelFacts& model, 
     plan.curve = CurveOf(schedule);
   }
   plan.memory_device = MemoryDevice(spec.engine());
-  plan.memory = MemoryOf(spec, model, critic.has_value() ? *critic : WithValueHead(model), plan);
+  plan.memory = MemoryOf(spec, models, plan);
   plan.notes = NotesOn(spec, model, plan);
   return plan;
 }

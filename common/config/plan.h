@@ -52,10 +52,12 @@ struct Plan {
   std::vector<std::string> notes;                      // how values are understood, and which ones do nothing here
 };
 
-// `critic`: where the data flow has one that begins as another model.
-// REQUIRES: `spec` is valid (ValidateJobSpec, with these rows). InvalidArgument: the schedule does not fit the run.
-absl::StatusOr<Plan> MakePlan(const v1::JobSpec& spec, const ModelFacts& model, const DataFacts& data,
-                              const std::optional<ModelFacts>& critic = std::nullopt);
+// REQUIRES: `spec` is valid (ValidateJobSpec, with these rows); `models` are those of it (ReadJobModels).
+// InvalidArgument: the schedule does not fit the run.
+absl::StatusOr<Plan> MakePlan(const v1::JobSpec& spec, const JobModels& models, const DataFacts& data);
+
+// Of a job whose only folder is model.path: a critic is the same model with a value head.
+absl::StatusOr<Plan> MakePlan(const v1::JobSpec& spec, const ModelFacts& model, const DataFacts& data);
 
 int64_t TotalMemoryBytes(const Plan& plan);
 

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/memory_plan.h"
 #include "common/config/recipes.h"
+#include "common/config/rewards_from_spec.h"
 
 namespace sluice {
 namespace {
@@ -133,7 +134,7 @@ void NotesOnRun(const v1::JobSpec& spec, const Plan& plan, Notes* notes) {
   }
   if (IsPolicyRecipe(spec.recipe())) {
     notes->push_back("data.max_length, data.loss_on, data.cache_dir do nothing: answers are generated");
-    if (spec.rollout().n() == 1 && spec.algorithm().adv_estimator() != "remax" &&
+    if (spec.rollout().n() == 1 && JudgesAnswers(spec.reward()) && spec.algorithm().adv_estimator() != "remax" &&
         spec.algorithm().adv_estimator() != "reinforce_plus_plus") {
       notes->push_back(absl::StrCat("rollout.n 1: algorithm.adv_estimator ", spec.algorithm().adv_estimator(),
                                     " compares the answers to a prompt with each other; a single one teaches nothing"));
@@ -147,6 +148,14 @@ void NotesOnRun(const v1::JobSpec& spec, const Plan& plan, Notes* notes) {
     }
     const v1::PreferenceSpec& preference = spec.preference();
     const std::string& loss = preference.loss_type();
+    if (loss == "bradley_terry") {
+      notes->push_back(
+          "preference.loss_type bradley_terry: a head of one number takes the place of the language-model head; "
+          "preference.beta does nothing");
+    }
+    if (preference.center_rewards_coefficient() > 0 && loss != "bradley_terry") {
+      notes->push_back(absl::StrCat("preference.center_rewards_coefficient does nothing: loss_type is ", loss));
+    }
     if (preference.label_smoothing() > 0 && loss != "sigmoid" && loss != "simpo") {
       notes->push_back(absl::StrCat("preference.label_smoothing does nothing: loss_type is ", loss));
     }

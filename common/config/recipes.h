@@ -14,7 +14,7 @@ namespace sluice {
 enum class RecipeKind {
   kText = v1::KeyOptions::TEXT,              // learns from texts that are given: sft, pretrain
   kPolicy = v1::KeyOptions::POLICY,          // answers prompts and learns from rewards
-  kPreference = v1::KeyOptions::PREFERENCE,  // learns which of the answers that are given are better
+  kPreference = v1::KeyOptions::PREFERENCE,  // learns which of the answers that are given are better, or to tell them
 };
 
 // "reinforcement learning", "preference tuning", "training on texts": for people.

@@ -3,6 +3,7 @@
 #include "common/config/dataflow.h"
 #include "common/config/job_reader.h"
 #include "common/config/preference.h"
+#include "common/config/rewards_from_spec.h"
 #include "common/config/schema.h"
 #include "common/config/testing/minimal_job.h"
 #include "common/testing/status_matchers.h"
@@ -24,6 +25,7 @@ TEST(RecipesTest, EveryDefaultIsAKeyAndAValidValue) {
     LoadOptions options;
     options.file = "job.yaml";
     options.text = "recipe: " + recipe.name + "\nmodel: {path: /m}\ndata: {train_files: [/t.jsonl]}\n";
+    if (recipe.name == "distillation") *options.text += "reference: {path: /teacher}\n";
     options.working_folder = "/";
     EXPECT_OK(LoadJobSpec(options)) << recipe.name;
   }
@@ -46,6 +48,29 @@ TEST(RecipesTest, AGivenKeyWinsOverTheRecipe) {
   EXPECT_FALSE(rloo.actor().has_clip_ratio_high());
 }
 
+TEST(RecipesTest, DistillationComparesWithItsTeacherAndGivesWayToRewards) {
+  LoadOptions options;
+  options.file = "job.yaml";
+  options.text =
+      "recipe: distillation\nmodel: {path: /m}\ndata: {train_files: [/t.jsonl]}\nreference: {path: /teacher}\n";
+  options.working_folder = "/";
+  ASSERT_OK_AND_ASSIGN(const v1::JobSpec alone, LoadJobSpec(options));
+  EXPECT_TRUE(ComparesWithAnother(alone));
+  EXPECT_EQ(alone.reward().kind(), "none");
+  EXPECT_FALSE(JudgesAnswers(alone.reward()));
+  EXPECT_EQ(alone.actor().kl_loss_coef(), 1);
+  EXPECT_TRUE(RewardModelsOf(alone).empty());
+  EXPECT_EQ(DataflowOf(alone)[1].model, "");
+  options.overrides = {"reward={terms: {liked: {kind: model, path: /rm}, short: {kind: length, max_tokens: 9}}}"};
+  ASSERT_OK_AND_ASSIGN(const v1::JobSpec judged, LoadJobSpec(options));
+  EXPECT_TRUE(JudgesAnswers(judged.reward()));
+  ASSERT_EQ(RewardModelsOf(judged).size(), 1u);
+  EXPECT_EQ(RewardModelsOf(judged)[0].label, "liked");
+  EXPECT_EQ(RewardModelsOf(judged)[0].key, "reward.terms.liked.path");
+  EXPECT_EQ(RewardModelsOf(judged)[0].path, "/rm");
+  EXPECT_EQ(DataflowOf(judged)[1].model, "reward");
+}
+
 TEST(RecipesTest, ALossOfPreferencesMayReplaceTheRecipesOwn) {
   LoadOptions options;
   options.file = "job.yaml";
@@ -64,6 +89,12 @@ TEST(RecipesTest, ALossOfPreferencesMayReplaceTheRecipesOwn) {
   ASSERT_OK_AND_ASSIGN(const v1::JobSpec kto, LoadJobSpec(options));
   EXPECT_EQ(kto.data().response_key(), "completion");
   EXPECT_EQ(SequencesPerRow(kto), 1);
+  options.overrides = {"recipe=reward_model", "preference={}"};
+  ASSERT_OK_AND_ASSIGN(const v1::JobSpec reward_model, LoadJobSpec(options));
+  EXPECT_EQ(reward_model.preference().loss_type(), "bradley_terry");
+  EXPECT_FALSE(NeedsReference(reward_model));
+  EXPECT_TRUE(TrainsRewardModel(reward_model));
+  EXPECT_EQ(SequencesPerRow(reward_model), 2);
   options.overrides = {"recipe=sft"};
   ASSERT_OK_AND_ASSIGN(const v1::JobSpec sft, LoadJobSpec(options));
   EXPECT_FALSE(NeedsReference(sft));

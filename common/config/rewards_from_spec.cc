@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/config/recipes.h"
 #include "common/config/scalar.h"
 #include "common/status.h"
 #include "common/status_macros.h"
@@ -67,7 +68,8 @@ absl::StatusOr<RewardSpec> TermOf(const std::string& name, const Value& value) {
 absl::Status CheckOne(const std::string& key, const RewardSpec& spec) {
   RETURN_IF_ERROR(Annotate(RewardOptionValues::Parse(spec).status(), key));
   const auto file = spec.options.find("path");
-  if (spec.kind == "python" && file != spec.options.end() && !absl::StartsWith(file->second, "/")) {
+  if ((spec.kind == "python" || spec.kind == "model") && file != spec.options.end() &&
+      !absl::StartsWith(file->second, "/")) {
     return absl::InvalidArgumentError(absl::StrCat(key, ": path: ", file->second, " must be an absolute path"));
   }
   return absl::OkStatus();
@@ -75,9 +77,28 @@ absl::Status CheckOne(const std::string& key, const RewardSpec& spec) {
 
 }  // namespace
 
+bool JudgesAnswers(const v1::RewardSpec& spec) {
+  return spec.kind() != "none" || spec.terms().fields_size() > 0 || !spec.custom_reward_function().path().empty();
+}
+
+std::vector<RewardModelFolder> RewardModelsOf(const v1::JobSpec& spec) {
+  std::vector<RewardModelFolder> models;
+  if (!IsPolicyRecipe(spec.recipe())) return models;
+  const auto rewards = RewardsFromSpec(spec.reward());
+  if (!rewards.ok()) return models;
+  for (const RewardSpec& reward : *rewards) {
+    if (reward.kind != "model") continue;
+    const std::string key =
+        reward.name.empty() ? "reward.options.path" : absl::StrCat("reward.terms.", reward.name, ".path");
+    models.push_back({reward.label(), key, reward.options.at("path")});
+  }
+  return models;
+}
+
 absl::StatusOr<std::vector<RewardSpec>> RewardsFromSpec(const v1::RewardSpec& spec) {
   const v1::CustomRewardSpec& custom = spec.custom_reward_function();
-  const bool given_kind = spec.kind() != "auto" || spec.options().fields_size() > 0;
+  // `none` is a recipe's default, which gives way.
+  const bool given_kind = (spec.kind() != "auto" && spec.kind() != "none") || spec.options().fields_size() > 0;
   if (!custom.path().empty()) {
     if (given_kind || spec.terms().fields_size() > 0) {
       return absl::InvalidArgumentError(

@@ -6,15 +6,13 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/config/dataflow.h"
 #include "common/config/frequency.h"
-#include "common/config/preference.h"
 #include "common/config/recipes.h"
-#include "common/config/rewards_from_spec.h"
 #include "common/config/scalar.h"
 #include "common/config/schedule_from_spec.h"
 #include "common/config/schema.h"
 #include "common/config/steps.h"
+#include "common/config/validate_recipes.h"
 
 namespace sluice {
 namespace {
@@ -106,9 +104,6 @@ void CheckName(const v1::JobSpec& spec, Errors* errors) {
   }
 }
 
-// Without the length of the run, one long enough for every rule that is about length.
-constexpr int64_t kLongRun = int64_t{1} << 50;
-
 std::optional<int64_t> TotalStepsOf(const v1::JobSpec& spec, const JobFacts& facts) {
   if (spec.trainer().has_total_training_steps()) return spec.trainer().total_training_steps();
   if (!facts.train_rows || spec.data().train_batch_size() < 1) return std::nullopt;
@@ -144,99 +139,6 @@ void CheckWorld(const v1::JobSpec& spec, Errors* errors) {
       absl::StrCat(batch, " rows do not divide by ", world, " ranks (", batch, " = ", batch / world, " * ", world,
                    " + ", batch % world, "); use ", below > 0 ? absl::StrCat(below, " or ") : "", below + world),
       {"trainer.nnodes", "trainer.n_gpus_per_node", "engine.dp_size"});
-}
-
-void CheckPolicy(const v1::JobSpec& spec, Errors* errors) {
-  if (!IsPolicyRecipe(spec.recipe())) return;
-  const v1::DataSpec& data = spec.data();
-  if (data.format() != "auto" && data.format() != "gsm8k") {
-    Add(errors, "data.format",
-        absl::StrCat(data.format(),
-                     " does not tell what a prompt is; use auto (a column data.prompt_key, or question "
-                     "and answer) or gsm8k"),
-        {"recipe"});
-  }
-  const int64_t longest = data.max_prompt_length() + data.max_response_length();
-  if (longest > data.max_token_len_per_gpu()) {
-    Add(errors, "data.max_token_len_per_gpu",
-        absl::StrCat("a prompt of data.max_prompt_length ", data.max_prompt_length(),
-                     " tokens and an answer of data.max_response_length ", data.max_response_length(),
-                     " do not fit into a micro-batch of ", data.max_token_len_per_gpu(), "; raise it to ", longest),
-        {"data.max_prompt_length", "data.max_response_length"});
-  }
-  if (spec.algorithm().adv_estimator() == "grpo_passk" && spec.rollout().n() < 2) {
-    Add(errors, "rollout.n", "algorithm.adv_estimator grpo_passk compares the two best answers of a prompt: at least 2",
-        {"algorithm.adv_estimator"});
-  }
-  if (spec.actor().policy_loss().loss_mode() == "dro" && spec.actor().policy_loss().dro_beta() == 0) {
-    Add(errors, "actor.policy_loss.dro_beta", "is needed by actor.policy_loss.loss_mode dro: a number above 0",
-        {"actor.policy_loss.loss_mode"});
-  }
-  if (const auto rewards = RewardsFromSpec(spec.reward()); !rewards.ok()) {
-    const std::string message(rewards.status().message());
-    const size_t colon = message.find(": ");
-    Add(errors, message.substr(0, colon), message.substr(colon + 2));
-  }
-  const int64_t cache = spec.rollout().kv_cache_tokens();
-  if (cache > 0 && cache < longest) {
-    Add(errors, "rollout.kv_cache_tokens",
-        absl::StrCat(cache, " tokens do not hold one answer with its prompt, ", longest,
-                     " tokens; raise it, or 0 to have it chosen"),
-        {"data.max_prompt_length", "data.max_response_length"});
-  }
-}
-
-void CheckCritic(const v1::JobSpec& spec, const JobFacts& facts, Errors* errors) {
-  if (!IsPolicyRecipe(spec.recipe())) return;
-  if (!NeedsCritic(spec)) {
-    const std::string without = absl::StrCat("has no effect with algorithm.adv_estimator ",
-                                             spec.algorithm().adv_estimator(), ", which needs no critic; gae does");
-    if (!spec.critic().path().empty()) Add(errors, "critic.path", without, {"algorithm.adv_estimator"});
-    if (spec.trainer().critic_warmup() > 0) {
-      Add(errors, "trainer.critic_warmup", without, {"algorithm.adv_estimator"});
-    }
-    return;
-  }
-  const std::optional<int64_t> total_steps = TotalStepsOf(spec, facts);
-  if (total_steps && spec.trainer().critic_warmup() >= *total_steps) {
-    Add(errors, "trainer.critic_warmup",
-        absl::StrCat(spec.trainer().critic_warmup(), " steps leave none of the run's ", *total_steps,
-                     " in which the policy learns"),
-        {"trainer.total_training_steps", "trainer.total_epochs", "data.train_batch_size"});
-  }
-  const auto schedule = Schedule::Create(ScheduleFromSpec(CriticOptim(spec)), total_steps.value_or(kLongRun));
-  if (schedule.ok() || !spec.critic().optim().has_lr_warmup_steps() || (total_steps && *total_steps < 1)) return;
-  Add(errors, "critic.optim.lr_warmup_steps", std::string(schedule.status().message()),
-      {"trainer.total_training_steps", "optim.lr_scheduler_type", "optim.lr_wsd_decay_steps"});
-}
-
-void CheckPreference(const v1::JobSpec& spec, Errors* errors) {
-  if (!IsPreferenceRecipe(spec.recipe())) return;
-  const v1::DataSpec& data = spec.data();
-  const bool pairs = LearnsFromPairs(spec);
-  if (data.format() != "auto") {
-    Add(errors, "data.format",
-        absl::StrCat(data.format(), " has no better and worse answers; use auto (columns ",
-                     pairs ? "data.prompt_key, data.chosen_key and data.rejected_key)"
-                           : "data.prompt_key, data.response_key and data.label_key)"),
-        {"recipe"});
-  }
-  if (data.truncation() == "middle") {
-    Add(errors, "data.truncation",
-        "middle cannot cut a prompt with its answer; use left (the prompt's start), right (the answer's end) or error");
-  }
-  const int64_t longest = SequencesPerRow(spec) * data.max_length();
-  if (longest > data.max_token_len_per_gpu()) {
-    Add(errors, "data.max_length",
-        absl::StrCat(pairs ? "a pair of two answers" : "an answer", " of ", data.max_length(),
-                     " tokens with the prompt does not fit into a micro-batch of data.max_token_len_per_gpu ",
-                     data.max_token_len_per_gpu(), "; lower the first or raise the second to ", longest),
-        {"data.max_token_len_per_gpu", "preference.loss_type"});
-  }
-  if (!pairs && data.train_batch_size() < 2) {
-    Add(errors, "data.train_batch_size",
-        "kto compares each answer with those to other prompts of the same step: at least 2", {"preference.loss_type"});
-  }
 }
 
 void CheckLengths(const v1::JobSpec& spec, Errors* errors) {
@@ -311,12 +213,10 @@ std::vector<ConfigError> ValidateJobSpec(const v1::JobSpec& spec, const JobFacts
   CheckFrequencies(spec.trainer(), &errors);
   CheckWorld(spec, &errors);
   CheckLengths(spec, &errors);
-  CheckPolicy(spec, &errors);
-  CheckPreference(spec, &errors);
+  AddRecipeErrors(spec, TotalStepsOf(spec, facts), &errors);
   CheckResume(spec.trainer(), &errors);
   CheckRows(spec, facts, &errors);
   CheckSchedule(spec, facts, &errors);
-  CheckCritic(spec, facts, &errors);
   CheckContents(spec, &errors);
 
   // A rule over a key that is itself out of bounds says nothing new.

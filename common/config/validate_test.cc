@@ -191,6 +191,28 @@ TEST(ValidateTest, ReinforcementLearning) {
               HasSubstr("rollout.kv_cache_tokens: 100 tokens do not hold one answer"));
   EXPECT_THAT(judge([](v1::JobSpec& s) { s.mutable_actor()->mutable_policy_loss()->set_loss_mode("dro"); }),
               HasSubstr("actor.policy_loss.dro_beta: is needed"));
+  EXPECT_THAT(judge([](v1::JobSpec& s) {
+                s.mutable_actor()->mutable_policy_loss()->set_loss_mode("clip_cov");
+                s.mutable_actor()->mutable_policy_loss()->set_clip_cov_lb(5);
+              }),
+              HasSubstr("actor.policy_loss.clip_cov_lb: 5 is not below actor.policy_loss.clip_cov_ub 5"));
+  EXPECT_THAT(judge([](v1::JobSpec& s) {
+                s.mutable_algorithm()->set_adv_estimator("gdpo");
+                s.mutable_algorithm()->set_use_kl_in_reward(true);
+              }),
+              HasSubstr("algorithm.use_kl_in_reward: cannot be with algorithm.adv_estimator gdpo"));
+  EXPECT_THAT(judge([](v1::JobSpec& s) { s.mutable_reference()->set_path("/r"); }),
+              HasSubstr("reference.path: has no effect without actor.use_kl_loss"));
+  EXPECT_EQ(judge([](v1::JobSpec& s) {
+              s.mutable_reference()->set_path("/r");
+              s.mutable_actor()->set_use_kl_loss(true);
+            }),
+            "");
+  EXPECT_THAT(judge([](v1::JobSpec& s) {
+                s.mutable_reward()->set_kind("model");
+                (*s.mutable_reward()->mutable_options()->mutable_fields())["path"].set_string_value("rm");
+              }),
+              HasSubstr("reward: path: rm must be an absolute path"));
   EXPECT_THAT(judge([](v1::JobSpec& s) { s.mutable_rollout()->set_top_p(0); }),
               HasSubstr("rollout.top_p: must be above 0"));
   EXPECT_THAT(judge([](v1::JobSpec& s) { s.mutable_reward()->set_kind("gsmk8"); }), HasSubstr("reward: "));

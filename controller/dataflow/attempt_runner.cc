@@ -236,6 +236,9 @@ void AttemptRunner::Record(const Stage& stage, const v1::StageResponse& response
       progress_.set_last_val_score(score->second);
       happening.message = absl::StrFormat("validation at step %d: score %.4f over %d answers", validation.step(),
                                           score->second, validation.samples());
+    } else if (!validation.has_loss()) {
+      happening.message = absl::StrFormat("validation at step %d: none of the %d answers has a score",
+                                          validation.step(), validation.samples());
     } else {
       if (!progress_.has_first_val_loss()) progress_.set_first_val_loss(validation.loss());
       progress_.set_last_val_loss(validation.loss());

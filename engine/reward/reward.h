@@ -23,12 +23,13 @@
 namespace sluice::engine {
 
 struct RewardRequest {
-  std::string data_source;      // which data set the prompt is from, such as "openai/gsm8k"
-  std::string solution;         // the response's text, without the prompt
-  std::string ground_truth;     // what a right response says; empty where the row has none
-  std::string extra_info_json;  // a JSON object with what else the row holds; empty: none
-  int64_t response_tokens = 0;  // tokens of the response, with its end mark
-  bool truncated = false;       // the response ended at the length limit
+  std::string data_source;                             // which data set the prompt is from, such as "openai/gsm8k"
+  std::string solution;                                // the response's text, without the prompt
+  std::string ground_truth;                            // what a right response says; empty where the row has none
+  std::string extra_info_json;                         // a JSON object with what else the row holds; empty: none
+  int64_t response_tokens = 0;                         // tokens of the response, with its end mark
+  bool truncated = false;                              // the response ended at the length limit
+  absl::Span<const int32_t> prompt_ids, response_ids;  // their tokens, not owned; empty where they are not known
 };
 
 enum class RewardError {
@@ -47,6 +48,7 @@ std::string_view RewardErrorName(RewardError error);
 struct RewardResult {
   std::optional<double> score;            // finite; absent exactly where `error` is not kNone
   std::map<std::string, double> metrics;  // further numbers by name, all finite; empty where there is an error
+  std::vector<double> components;         // of a weighted sum: the score of each part, before its weight
   std::string extracted;  // what was read out of the response and compared ("18"); empty: nothing, or not told
   RewardError error = RewardError::kNone;
   std::string message;  // of the error: what happened, and the last lines of a traceback

@@ -51,8 +51,13 @@ constexpr Entry kMakers[] = {{"auto", MakeSource}, {"python", MakePython}, {"rem
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Reward>> MakeSingleReward(const RewardSpec& spec) {
+absl::StatusOr<std::unique_ptr<Reward>> NoRewardModel(const RewardSpec&) {
+  return absl::InvalidArgumentError("a reward model runs in an engine with a policy, and here is none");
+}
+
+absl::StatusOr<std::unique_ptr<Reward>> MakeSingleReward(const RewardSpec& spec, RewardModelMaker make_model) {
   ASSIGN_OR_RETURN(const RewardOptionValues options, RewardOptionValues::Parse(spec));
+  if (spec.kind == "model") return make_model(spec);
   for (const Entry& entry : kMakers) {
     if (entry.kind == spec.kind) return entry.make(options);
   }
@@ -60,12 +65,12 @@ absl::StatusOr<std::unique_ptr<Reward>> MakeSingleReward(const RewardSpec& spec)
   return MakeRuleReward(std::move(rule));
 }
 
-absl::StatusOr<std::unique_ptr<Reward>> MakeReward(absl::Span<const RewardSpec> specs) {
+absl::StatusOr<std::unique_ptr<Reward>> MakeReward(absl::Span<const RewardSpec> specs, RewardModelMaker make_model) {
   if (specs.empty()) return absl::InvalidArgumentError("no reward is named; a job that learns from rewards needs one");
   RETURN_IF_ERROR(CheckRewardSpecs(specs));
   std::vector<WeightedPart> parts;
   for (size_t i = 0; i < specs.size(); ++i) {
-    absl::StatusOr<std::unique_ptr<Reward>> reward = MakeSingleReward(specs[i]);
+    absl::StatusOr<std::unique_ptr<Reward>> reward = MakeSingleReward(specs[i], make_model);
     if (!reward.ok()) {
       return Annotate(reward.status(), absl::StrCat("rewards[", i, "] (", specs[i].label(), ")"));
     }

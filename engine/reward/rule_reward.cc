@@ -107,6 +107,7 @@ absl::StatusOr<RewardRule> MakeRule(const std::string& kind, const RewardOptionV
   if (kind == "format") return FormatRule(options);
   if (kind == "exact_match") return ExactMatchRule(options);
   if (kind == "length") return LengthRule(options);
+  if (kind == "none") return RewardRule([](const RewardRequest&) { return RewardResult::Scored(0); });
   return absl::InvalidArgumentError(absl::StrCat("reward ", kind, " is not a rule"));
 }
 

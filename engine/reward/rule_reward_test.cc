@@ -28,7 +28,7 @@ RewardResult ScoreOne(Reward& reward, const RewardRequest& request) {
 
 TEST(RewardFactoryTest, EveryRuleOfTheTableIsMade) {
   for (const RewardKind& kind : RewardKinds()) {
-    if (kind.name == "python" || kind.name == "remote") continue;  // their own tests make them
+    if (kind.name == "python" || kind.name == "remote" || kind.name == "model") continue;  // their own tests make them
     SCOPED_TRACE(kind.name);
     RewardSpec spec = {.kind = std::string(kind.name)};
     for (const RewardOption& option : kind.options) {
@@ -110,6 +110,18 @@ TEST(SourceRewardTest, NamesASourceWithoutARule) {
   EXPECT_THAT(MakeSourceReward("mine=auto"), StatusIs(kInvalid, HasSubstr("auto is not a rule")));
 }
 
+TEST(RewardFactoryTest, ARewardModelIsMadeByTheCaller) {
+  const std::vector<RewardSpec> specs = {{.kind = "model", .name = "liked", .options = {{"path", "/rm"}}},
+                                         {.kind = "none"}};
+  EXPECT_THAT(MakeReward(specs), StatusIs(kInvalid, HasSubstr("rewards[0] (liked): a reward model runs in an engine")));
+  const auto make_model = [](const RewardSpec& spec) -> absl::StatusOr<std::unique_ptr<Reward>> {
+    EXPECT_EQ(spec.options.at("path"), "/rm");
+    return MakeRuleReward([](const RewardRequest&) { return RewardResult::Scored(2.5); });
+  };
+  ASSERT_OK_AND_ASSIGN(const auto reward, MakeReward(specs, make_model));
+  EXPECT_EQ(ScoreOne(*reward, {.solution = "x"}).score, 2.5);
+}
+
 TEST(WeightedRewardTest, AddsUpAndKeepsTheParts) {
   ASSERT_OK_AND_ASSIGN(
       const auto reward,
@@ -117,6 +129,7 @@ TEST(WeightedRewardTest, AddsUpAndKeepsTheParts) {
                                          {.kind = "format", .weight = 0.5, .options = {{"pattern", "Answer.*"}}}}));
   const RewardResult result = ScoreOne(*reward, {.solution = "Answer: 5", .ground_truth = "6"});
   EXPECT_EQ(result.score, -1.5);
+  EXPECT_EQ(result.components, (std::vector<double>{-1, 1}));
   EXPECT_THAT(result.metrics,
               UnorderedElementsAre(Pair("answer/score", -1), Pair("answer/acc", 0), Pair("format/score", 1)));
 }
@@ -139,6 +152,7 @@ TEST(WeightedRewardTest, APartWithoutScoreTakesTheSumAway) {
   EXPECT_EQ(results[0].error, RewardError::kTimeout);
   EXPECT_EQ(results[0].message, "slow: 10s");
   EXPECT_TRUE(results[0].metrics.empty());
+  EXPECT_TRUE(results[0].components.empty());
   EXPECT_EQ(results[1].score, 4);
   EXPECT_EQ(results[1].metrics.at("slow/score"), 3);
   EXPECT_EQ(results[1].metrics.at("slow/x"), 2);

@@ -25,6 +25,7 @@ absl::StatusOr<std::vector<RewardResult>> WeightedReward::Score(absl::Span<const
         continue;
       }
       *sum.score += part.weight * *result.score;
+      sum.components.push_back(*result.score);
       if (sum.extracted.empty()) sum.extracted = result.extracted;
       for (const auto& [name, value] : result.metrics) sum.metrics[absl::StrCat(part.name, "/", name)] = value;
       sum.metrics[absl::StrCat(part.name, "/score")] = *result.score;

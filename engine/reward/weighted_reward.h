@@ -1,8 +1,9 @@
 // Several rewards of one response, added up.
 //
 // The score is Σ weight_i · score_i. Each part's metrics are there with its name and a slash in front, and its score,
-// before the weight, as "<name>/score"; what was read out of the response is the first part's that read anything. Where a part has no score the sum has none either: the result has the error of
-// the first such part, in the order given, and a message that begins with its name.
+// before the weight, as "<name>/score" and in `components`; what was read out of the response is the first part's that
+// read anything. Where a part has no score the sum has none either: the result has the error of the first such part, in
+// the order given, and a message that begins with its name.
 #pragma once
 
 #include <memory>

@@ -9,6 +9,28 @@
 
 namespace sluice::engine {
 
+namespace {
+
+bool AnyMasked(absl::Span<const Answer> answers) {
+  return std::any_of(answers.begin(), answers.end(), [](const Answer& answer) { return !answer.mask.empty(); });
+}
+
+template <typename T>
+std::vector<T> LayBySlot(absl::Span<const Answer> answers, const PackedAnswers& packed, std::vector<T> Answer::*array) {
+  std::vector<T> slots(packed.batch.input_ids.size(), T{0});
+  for (size_t i = 0; i < packed.answers.size(); ++i) {
+    const std::vector<T>& values = answers[packed.answers[i]].*array;
+    std::copy(values.begin(), values.end(), slots.begin() + packed.sequences[i].begin);
+  }
+  return slots;
+}
+
+}  // namespace
+
+int64_t Answer::counted_tokens() const {
+  return mask.empty() ? response_tokens() : std::count_if(mask.begin(), mask.end(), [](uint8_t m) { return m != 0; });
+}
+
 absl::StatusOr<std::vector<PackedAnswers>> PackAnswers(absl::Span<const Answer> answers,
                                                        absl::Span<const int32_t> chosen, int64_t token_slots) {
   std::vector<PackedAnswers> packed;
@@ -41,6 +63,14 @@ absl::StatusOr<std::vector<PackedAnswers>> PackAnswers(absl::Span<const Answer> 
           {ids[i].data(), masks[i].data(), static_cast<int64_t>(ids[i].size()), answers[result.answers[i]].row});
     }
     result.batch = PackMicroBatch(spans, token_slots);
+    if (!AnyMasked(answers)) continue;
+    result.mask.assign(static_cast<size_t>(token_slots), 0);
+    for (size_t i = 0; i < result.answers.size(); ++i) {
+      const Answer& answer = answers[result.answers[i]];
+      for (size_t t = 0; t < answer.response_ids.size(); ++t) {
+        result.mask[static_cast<size_t>(result.sequences[i].begin) + t] = answer.Counts(t);
+      }
+    }
   }
   return packed;
 }
@@ -53,12 +83,12 @@ absl::StatusOr<std::vector<PackedAnswers>> PackAllAnswers(absl::Span<const Answe
 
 std::vector<float> BySlot(absl::Span<const Answer> answers, const PackedAnswers& packed,
                           std::vector<float> Answer::*array) {
-  std::vector<float> slots(packed.batch.input_ids.size(), 0.0f);
-  for (size_t i = 0; i < packed.answers.size(); ++i) {
-    const std::vector<float>& values = answers[packed.answers[i]].*array;
-    std::copy(values.begin(), values.end(), slots.begin() + packed.sequences[i].begin);
-  }
-  return slots;
+  return LayBySlot(answers, packed, array);
+}
+
+std::vector<uint8_t> BySlot(absl::Span<const Answer> answers, const PackedAnswers& packed,
+                            std::vector<uint8_t> Answer::*array) {
+  return LayBySlot(answers, packed, array);
 }
 
 void FromSlots(absl::Span<const float> by_slot, const PackedAnswers& packed, std::vector<float> Answer::*array,
@@ -74,6 +104,10 @@ ResponseTokens::ResponseTokens(absl::Span<const Answer> answers) {
     sequences.push_back({tokens, tokens + answer.response_tokens(), answer.sample});
     tokens += answer.response_tokens();
   }
+  if (!AnyMasked(answers)) return;
+  for (const Answer& answer : answers) {
+    for (size_t t = 0; t < answer.response_ids.size(); ++t) mask.push_back(answer.Counts(t));
+  }
 }
 
 std::vector<float> ResponseTokens::Gather(absl::Span<const Answer> answers, std::vector<float> Answer::*array) const {
@@ -84,6 +118,13 @@ std::vector<float> ResponseTokens::Gather(absl::Span<const Answer> answers, std:
 }
 
 void ResponseTokens::Scatter(absl::Span<const float> values, std::vector<float> Answer::*array,
+                             absl::Span<Answer> answers) const {
+  for (size_t i = 0; i < answers.size(); ++i) {
+    (answers[i].*array).assign(values.begin() + sequences[i].begin, values.begin() + sequences[i].end);
+  }
+}
+
+void ResponseTokens::Scatter(absl::Span<const uint8_t> values, std::vector<uint8_t> Answer::*array,
                              absl::Span<Answer> answers) const {
   for (size_t i = 0; i < answers.size(); ++i) {
     (answers[i].*array).assign(values.begin() + sequences[i].begin, values.begin() + sequences[i].end);

@@ -27,6 +27,7 @@ struct Answer {
 
   std::vector<float> rollout_log_prob;  // by the rollout engine
   std::optional<double> score;          // none: the reward failed
+  std::vector<double> components;       // the scores of several rewards, before their weights; empty where it failed
   std::string extracted;                // what the reward read out of the text; empty: nothing
   std::vector<float> old_log_prob;      // under the weights that the update starts from
   std::vector<float> ref_log_prob;      // under the reference model
@@ -34,10 +35,15 @@ struct Answer {
   std::vector<float> advantage;
   std::vector<float> returns;            // what it should have expected; with a critic
   std::vector<float> importance_weight;  // with a rollout correction
+  std::vector<uint8_t> mask;             // 1 where a token counts: in no statistic and no loss if not; empty: all do
+  std::vector<float> log_prob;           // under the weights that an update starts from; where one needs it
+  std::vector<uint8_t> selected;         // by an update's loss, where it selects
   bool learned = true;                   // false: left out of the update (no score, or its group teaches nothing)
 
   int64_t tokens() const { return static_cast<int64_t>(prompt_ids->size() + response_ids.size()); }
   int64_t response_tokens() const { return static_cast<int64_t>(response_ids.size()); }
+  bool Counts(size_t response_token) const { return mask.empty() || mask[response_token] != 0; }
+  int64_t counted_tokens() const;
 };
 
 // Answers in one micro-batch. Slot begin + j of an answer's sequence predicts its response token j.
@@ -45,6 +51,9 @@ struct PackedAnswers {
   MicroBatch batch;
   std::vector<int32_t> answers;     // places in the span they were packed from, in the order of the sequences
   std::vector<Sequence> sequences;  // one for each: the slots that predict its response
+  std::vector<uint8_t> mask;        // [T] Answer::mask of these slots; empty: all count
+
+  TokenBatch tokens() const { return {sequences, batch.token_slots(), mask}; }
 };
 
 // Packs `answers[chosen]` into micro-batches of `token_slots` slots (batch_plan.h).
@@ -58,6 +67,8 @@ absl::StatusOr<std::vector<PackedAnswers>> PackAllAnswers(absl::Span<const Answe
 // `values` of the response tokens of the packed answers, slot by slot; 0 elsewhere. `array` is a member of Answer.
 std::vector<float> BySlot(absl::Span<const Answer> answers, const PackedAnswers& packed,
                           std::vector<float> Answer::*array);
+std::vector<uint8_t> BySlot(absl::Span<const Answer> answers, const PackedAnswers& packed,
+                            std::vector<uint8_t> Answer::*array);
 
 // The way back: what `by_slot` [T] says of each packed answer's response tokens.
 void FromSlots(absl::Span<const float> by_slot, const PackedAnswers& packed, std::vector<float> Answer::*array,
@@ -69,9 +80,11 @@ struct ResponseTokens {
   // An array of the answers in this order.
   std::vector<float> Gather(absl::Span<const Answer> answers, std::vector<float> Answer::*array) const;
   void Scatter(absl::Span<const float> values, std::vector<float> Answer::*array, absl::Span<Answer> answers) const;
-  TokenBatch batch() const { return {sequences, tokens, {}}; }
+  void Scatter(absl::Span<const uint8_t> values, std::vector<uint8_t> Answer::*array, absl::Span<Answer> answers) const;
+  TokenBatch batch() const { return {sequences, tokens, mask}; }
 
   std::vector<Sequence> sequences;  // one for each answer
+  std::vector<uint8_t> mask;        // of all answers; empty: every token counts
   int64_t tokens = 0;
 };
 

@@ -70,6 +70,27 @@ TEST_F(AnswerBatchTest, ArraysTravelToSlotsAndBack) {
   EXPECT_THAT(answers_[1].old_log_prob, ElementsAre(3, 4, 5));
 }
 
+TEST_F(AnswerBatchTest, MaskedTokensCountNowhere) {
+  ASSERT_OK_AND_ASSIGN(const auto whole, PackAnswers(answers_, {0, 1, 2}, 12));
+  EXPECT_TRUE(whole[0].mask.empty());
+  answers_[1].mask = {1, 0, 1};
+  EXPECT_EQ(answers_[0].counted_tokens(), 2);
+  EXPECT_EQ(answers_[1].counted_tokens(), 2);
+  ASSERT_OK_AND_ASSIGN(const auto packed, PackAnswers(answers_, {0, 1, 2}, 12));
+  const TokenBatch batch = packed[0].tokens();
+  EXPECT_EQ(batch.tokens, 12);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(CountedTokens(batch, packed[0].sequences[i]), answers_[packed[0].answers[i]].counted_tokens()) << i;
+    if (packed[0].answers[i] != 1) continue;
+    EXPECT_FALSE(batch.Counts(packed[0].sequences[i].begin + 1));
+  }
+  const ResponseTokens tokens(answers_);
+  EXPECT_THAT(tokens.batch().mask, ElementsAre(1, 1, 1, 0, 1, 1));
+  tokens.Scatter(std::vector<uint8_t>{0, 1, 1, 1, 0, 0}, &Answer::mask, absl::MakeSpan(answers_));
+  EXPECT_THAT(answers_[0].mask, ElementsAre(0, 1));
+  EXPECT_FALSE(answers_[2].Counts(0));
+}
+
 TEST_F(AnswerBatchTest, ChosenAnswersOnlyAndNoneIsNoBatch) {
   ASSERT_OK_AND_ASSIGN(const auto packed, PackAnswers(answers_, {2}, 12));
   ASSERT_EQ(packed.size(), 1u);

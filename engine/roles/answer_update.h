@@ -11,14 +11,21 @@
 #include "engine/comm/communicator.h"
 #include "engine/loss/aggregation.h"
 #include "engine/model/causal_lm.h"
+#include "engine/model/model_config.h"
 #include "engine/optim/adamw_optimizer.h"
 #include "engine/roles/answer_batch.h"
 
 namespace sluice::engine {
 
-// What answers[chosen] of all ranks are divided by; no sequences where no rank has any. Collective.
+// What answers[chosen] of all ranks are divided by: their counted tokens, and those of them that have any; no sequences
+// where no rank has one. Collective.
 absl::StatusOr<BatchTotals> CountOverRanks(absl::Span<const Answer> answers, absl::Span<const int32_t> chosen,
                                            double loss_scale_factor, Communicator& communicator);
+
+// Model FLOPs of a forward and a backward over answers[chosen], or over all, each with its prompt; a forward alone is a
+// third of it (flops.h).
+double AnswerFlops(const ModelConfig& config, absl::Span<const Answer> answers, absl::Span<const int32_t> chosen);
+double AnswerFlops(const ModelConfig& config, absl::Span<const Answer> answers);
 
 // Replaces the gradients of `parameters` by those of answers[chosen], which `backward` adds up one micro-batch at a
 // time; by zero where there are none. On this rank alone.

@@ -103,10 +103,8 @@ absl::StatusOr<CriticUpdate> Critic::UpdateOn(const std::vector<int32_t>& chosen
     const std::vector<float> returns = BySlot(answers, packed, &Answer::returns);
     const auto loss = [&](const std::vector<float>& values) -> absl::StatusOr<std::vector<float>> {
       std::vector<float> d_values(values.size());
-      const ValueLossInputs inputs = {.batch = {packed.sequences, static_cast<int64_t>(values.size()), {}},
-                                      .value = values,
-                                      .old_value = old_value,
-                                      .returns = returns};
+      const ValueLossInputs inputs = {
+          .batch = packed.tokens(), .value = values, .old_value = old_value, .returns = returns};
       ASSIGN_OR_RETURN(const ValueLossMetrics metrics, ValueLoss(loss_, inputs, totals, d_values));
       update.loss += metrics;
       return d_values;

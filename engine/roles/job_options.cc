@@ -4,8 +4,10 @@
 #include <stdlib.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/preference.h"
 #include "common/file_system.h"
 #include "common/logging.h"
+#include "common/status.h"
 #include "common/status_macros.h"
 #include "engine/roles/gpu_check.h"
 #include "kernels/matmul/gemm_tuning.h"
@@ -128,6 +130,14 @@ absl::StatusOr<std::string> OverrideJson(const v1::ModelSpec& model) {
   if (!status.ok())
     return absl::InvalidArgumentError(absl::StrCat("model.override_config: ", std::string(status.message())));
   return json;
+}
+
+absl::StatusOr<ModelConfig> TrainedModelConfig(const v1::JobSpec& spec) {
+  ASSIGN_OR_RETURN(const std::string overrides, OverrideJson(spec.model()));
+  const std::string folder = ConfigFolder(spec.model());
+  auto config = TrainsRewardModel(spec) ? LoadValueModelConfig(folder, overrides) : LoadModelConfig(folder, overrides);
+  RETURN_IF_ERROR(Annotate(config.status(), "model"));
+  return config;
 }
 
 std::string ConfigFolder(const v1::ModelSpec& model) {

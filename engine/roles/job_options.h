@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "engine/data/dataset.h"
 #include "engine/model/causal_lm.h"
+#include "engine/model/model_config.h"
 #include "engine/optim/adamw_optimizer.h"
 #include "kernels/device.h"
 #include "kernels/dtype.h"
@@ -35,6 +36,10 @@ absl::StatusOr<DatasetOptions> ValidationDatasetOptions(const v1::JobSpec& spec)
 
 // model.override_config as JSON; empty where it is not given.
 absl::StatusOr<std::string> OverrideJson(const v1::ModelSpec& model);
+
+// What model.path, or model.hf_config_path, says of the model that is trained, with model.override_config; of recipe
+// reward_model with its value head. Errors begin with `model: `.
+absl::StatusOr<ModelConfig> TrainedModelConfig(const v1::JobSpec& spec);
 
 // The folders that config.json and tokenizer.json are read from.
 std::string ConfigFolder(const v1::ModelSpec& model);

@@ -61,7 +61,8 @@ std::vector<std::string> Remedies(const v1::JobSpec& spec) {
 
 }  // namespace
 
-MemoryNeeds NeedsOnCuda(const v1::JobSpec& spec, const ModelConfig& config, bool optimizer, const RowLengths& rows) {
+MemoryNeeds NeedsOnCuda(const v1::JobSpec& spec, const ModelConfig& config, bool optimizer, const RowLengths& rows,
+                        const ModelConfig* reference) {
   const kernels::DType dtype = DTypeOf(spec.engine());
   const ParameterLayout layout(config);
   MemoryNeeds needs;
@@ -74,7 +75,9 @@ MemoryNeeds NeedsOnCuda(const v1::JobSpec& spec, const ModelConfig& config, bool
   if (NeedsReference(spec)) {
     CausalLmOptions forward = ModelOptions(spec);
     forward.backward = false;
-    needs.reference = needs.weights + CausalLm::BytesFor(config, dtype, forward);
+    const ModelConfig& compared = reference == nullptr ? config : *reference;
+    needs.reference =
+        ParameterLayout(compared).size() * kernels::SizeOf(dtype) + CausalLm::BytesFor(compared, dtype, forward);
   }
   needs.workspace = WorkspaceOf(spec, config, rows);
   return needs;

@@ -28,8 +28,9 @@ struct RowLengths {
 };
 
 // What Parameters, AdamWOptimizer (with `optimizer`) and CausalLm will allocate on a CUDA device, for the model and
-// where the job has one for the reference model.
-MemoryNeeds NeedsOnCuda(const v1::JobSpec& spec, const ModelConfig& config, bool optimizer, const RowLengths& rows);
+// where the job has one for the reference model, which is of `config` where `reference` is null.
+MemoryNeeds NeedsOnCuda(const v1::JobSpec& spec, const ModelConfig& config, bool optimizer, const RowLengths& rows,
+                        const ModelConfig* reference = nullptr);
 
 // ResourceExhausted where `needs` are more than `free_bytes`, naming the parts and the settings of `spec` that would
 // make them smaller. Pure.

@@ -106,12 +106,11 @@ absl::Status MetricsLog::Write(const v1::StepMetrics& step) {
 }
 
 absl::Status MetricsLog::Write(const v1::ValidationMetrics& validation) {
-  Json line = {{"step", validation.step()},
-               {"val/loss", Number(validation.loss())},
-               {"val/scored_tokens", validation.scored_tokens()},
-               {"val/samples", validation.samples()},
-               {"perf/seconds", validation.seconds()}};
-  if (validation.metrics().contains("val/score/mean")) line.erase("val/loss");  // answers are scored, not predicted
+  Json line = {{"step", validation.step()}};
+  if (validation.has_loss()) line["val/loss"] = Number(validation.loss());
+  line["val/scored_tokens"] = validation.scored_tokens();
+  line["val/samples"] = validation.samples();
+  line["perf/seconds"] = validation.seconds();
   AddSorted(validation.metrics(), "", &line);
   return WriteLine(line.dump());
 }

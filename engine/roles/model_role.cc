@@ -1,8 +1,10 @@
 #include "engine/roles/model_role.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/dataflow.h"
 #include "common/config/schedule_from_spec.h"
 #include "common/config/steps.h"
 #include "common/file_system.h"
@@ -13,6 +15,7 @@
 #include "engine/roles/job_options.h"
 #include "engine/roles/memory_check.h"
 #include "engine/roles/open_parameters.h"
+#include "engine/roles/reference_model.h"
 
 namespace sluice::engine {
 namespace {
@@ -115,18 +118,22 @@ absl::Status ModelRole::Connect(const v1::InitializeOp& op) {
 }
 
 absl::Status ModelRole::OpenModel() {
-  ASSIGN_OR_RETURN(const std::string overrides, OverrideJson(spec_.model()));
-  auto config = LoadModelConfig(ConfigFolder(spec_.model()), overrides);
-  RETURN_IF_ERROR(Annotate(config.status(), "model"));
-  RETURN_IF_ERROR(Annotate(CheckVocabularySize(*config, encoder_->tokenizer().vocab_size()), "model.path"));
+  ASSIGN_OR_RETURN(const ModelConfig config, TrainedModelConfig(spec_));
+  RETURN_IF_ERROR(Annotate(CheckVocabularySize(config, encoder_->tokenizer().vocab_size()), "model.path"));
   if (device_.is_cuda()) {
     // The optimizer is made where there is data to train on.
     const bool with_optimizer = training_data().rows > 0;
-    RETURN_IF_ERROR(CheckFreeMemory(NeedsOnCuda(spec_, *config, with_optimizer, row_lengths()), spec_));
+    std::optional<ModelConfig> reference;
+    if (ComparesWithAnother(spec_)) {
+      ASSIGN_OR_RETURN(reference, ReferenceConfig(spec_));
+    }
+    const MemoryNeeds needs =
+        NeedsOnCuda(spec_, config, with_optimizer, row_lengths(), reference.has_value() ? &*reference : nullptr);
+    RETURN_IF_ERROR(CheckFreeMemory(needs, spec_));
   }
   std::vector<std::string> warnings;
   const ParametersOptions options = ParametersOptionsOf(spec_, device_, !spec_.engine().forward_only());
-  ASSIGN_OR_RETURN(parameters_, OpenParameters(spec_.model(), "model.path", *config, options, warnings));
+  ASSIGN_OR_RETURN(parameters_, OpenParameters(spec_.model(), "model.path", config, options, warnings));
   Warn(warnings);
   RETURN_IF_ERROR(ApplyGemmTuning(spec_, device_));
   ASSIGN_OR_RETURN(model_, CausalLm::Create(parameters_.get(), model_options()));

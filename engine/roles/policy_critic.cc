@@ -26,6 +26,7 @@ std::vector<ModelRole::FurtherModel> PolicyRole::FurtherModels() const {
 absl::Status PolicyRole::ValuesStage(Step* step) {
   if (critic_ == nullptr) return NotOfThisRecipe("values");
   RETURN_IF_ERROR(communicator_->Agree(critic_->FillValues(absl::MakeSpan(step->answers))));
+  step->flops += AnswerFlops(critic_->parameters()->config(), step->answers) / 3;
   for (const Answer& answer : step->answers) {
     for (const float value : answer.value) step->metrics.AddSpread("critic/values", value);
   }
@@ -38,6 +39,7 @@ absl::StatusOr<double> PolicyRole::ExplainedVariance(const Step& step) {
   for (const Answer& answer : step.answers) {
     if (!answer.learned) continue;
     for (size_t t = 0; t < answer.returns.size(); ++t) {
+      if (!answer.Counts(t)) continue;
       const double target = answer.returns[t], missed = target - answer.value[t];
       sums[0] += 1;
       sums[1] += target;
@@ -65,6 +67,7 @@ absl::Status PolicyRole::UpdateCriticStage(Step* step) {
     for (const std::vector<int32_t>& chosen : MiniBatches(*step, pass, critic_->mini_batch_size())) {
       ASSIGN_OR_RETURN(const CriticUpdate update, critic_->UpdateOn(chosen, step->answers, step->step, *communicator_));
       if (update.empty) continue;
+      step->flops += AnswerFlops(critic_->parameters()->config(), step->answers, chosen);
       counts.Add(update.applied);
       loss += update.loss;
     }

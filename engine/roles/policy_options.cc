@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config/dataflow.h"
+#include "common/config/rewards_from_spec.h"
 #include "common/status.h"
 #include "common/status_macros.h"
 
@@ -59,6 +60,10 @@ absl::StatusOr<PolicyOptions> PolicyOptionsOf(const v1::JobSpec& spec) {
   options.advantage.gamma = algorithm.gamma();
   options.advantage.lam = algorithm.lam();
   options.advantage.norm_adv_by_std_in_grpo = algorithm.norm_adv_by_std_in_grpo();
+  if (InfoOf(options.advantage.estimator).needs_components) {
+    ASSIGN_OR_RETURN(const std::vector<RewardSpec> rewards, RewardsFromSpec(spec.reward()));
+    for (const RewardSpec& reward : rewards) options.advantage.component_weight.push_back(reward.weight);
+  }
   ASSIGN_OR_RETURN(options.kl_penalty,
                    Known(ParseKlType(algorithm.kl_penalty()), "algorithm.kl_penalty", algorithm.kl_penalty()));
   const v1::KlControlSpec& control = algorithm.kl_ctrl();
@@ -72,6 +77,9 @@ absl::StatusOr<PolicyOptions> PolicyOptionsOf(const v1::JobSpec& spec) {
   auto threshold = ParseImportanceThreshold(correction.rollout_is_threshold());
   RETURN_IF_ERROR(Annotate(threshold.status(), "algorithm.rollout_correction"));
   options.correction.threshold = *threshold;
+  options.correction.batch_normalize = correction.rollout_is_batch_normalize();
+  ASSIGN_OR_RETURN(options.correction.rejection,
+                   ParseRejection(correction.rollout_rs(), correction.rollout_rs_threshold()));
 
   PolicyLossOptions& loss = options.loss;
   ASSIGN_OR_RETURN(loss.mode, Known(ParsePolicyLossMode(actor.policy_loss().loss_mode()), "actor.policy_loss.loss_mode",
@@ -82,6 +90,15 @@ absl::StatusOr<PolicyOptions> PolicyOptionsOf(const v1::JobSpec& spec) {
   loss.tau_pos = actor.tau_pos();
   loss.tau_neg = actor.tau_neg();
   loss.dro_beta = actor.policy_loss().dro_beta();
+  const v1::PolicyLossSpec& policy_loss = actor.policy_loss();
+  loss.ppo_kl_coef = policy_loss.ppo_kl_coef();
+  options.selection = {.mode = loss.mode,
+                       .clip_cov = {.ratio = policy_loss.clip_cov_ratio(),
+                                    .lower = policy_loss.clip_cov_lb(),
+                                    .upper = policy_loss.clip_cov_ub(),
+                                    .clip_ratio_low = loss.clip_ratio_low,
+                                    .clip_ratio_high = loss.clip_ratio_high},
+                       .kl_cov_ratio = policy_loss.kl_cov_ratio()};
   loss.entropy_coeff = actor.entropy_coeff();
   loss.use_kl_loss = actor.use_kl_loss();
   loss.kl_loss_coef = actor.kl_loss_coef();

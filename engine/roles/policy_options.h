@@ -7,6 +7,7 @@
 #include "engine/advantage/rollout_correction.h"
 #include "engine/data/prompt_dataset.h"
 #include "engine/loss/policy_loss.h"
+#include "engine/roles/token_selection.h"
 #include "engine/rollout/rollout_types.h"
 #include "sluice/v1/job.pb.h"
 
@@ -19,6 +20,7 @@ struct PolicyOptions {
   double loss_scale_factor = 0;
   KlType kl_penalty;
   KlControllerOptions kl_controller;
+  TokenSelectionOptions selection;  // read where the loss selects
   RolloutCorrectionOptions correction;
   SamplingParams sampling;             // of training; max_new_tokens and seed are in it
   SamplingParams validation_sampling;  // likewise

@@ -18,6 +18,7 @@
 #include "engine/roles/evaluation.h"
 #include "engine/roles/job_options.h"
 #include "engine/roles/reference_model.h"
+#include "engine/roles/reward_model.h"
 
 namespace sluice::engine {
 namespace {
@@ -46,7 +47,14 @@ absl::Status PolicyRole::OpenData() {
   }
   // A reward that cannot be made, or does not know the data, says so before the model is loaded.
   ASSIGN_OR_RETURN(const std::vector<RewardSpec> rewards, RewardsFromSpec(spec_.reward()));
-  auto reward = MakeReward(rewards);
+  const auto make_model = [this](const RewardSpec& spec) -> absl::StatusOr<std::unique_ptr<Reward>> {
+    ASSIGN_OR_RETURN(std::unique_ptr<RewardModel> model,
+                     RewardModel::Open(spec.options.at("path"), encoder_->tokenizer()));
+    reward_models_.push_back(model.get());
+    return model;
+  };
+  judged_ = JudgesAnswers(spec_.reward());
+  auto reward = MakeReward(rewards, make_model);
   RETURN_IF_ERROR(Annotate(reward.status(), "reward"));
   reward_ = *std::move(reward);
   RETURN_IF_ERROR(CheckSources(*train_, *reward_, "data.train_files"));
@@ -77,13 +85,15 @@ absl::Status PolicyRole::OpenRest() {
   if (train_ == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(rollout_, RolloutEngine::Create(parameters_.get(), &encoder_->tokenizer(), RolloutOptionsOf(spec_)));
   if (NeedsReference(spec_)) RETURN_IF_ERROR(OpenReference());
+  for (RewardModel* model : reward_models_) {
+    RETURN_IF_ERROR(Annotate(model->Load(spec_, device_), "reward model, beside the policy"));
+  }
   const bool needs_values = InfoOf(policy_.advantage.estimator).needs_values;
   return needs_values && !spec_.engine().forward_only() ? OpenCritic() : absl::OkStatus();
 }
 
 absl::Status PolicyRole::OpenReference() {
-  ASSIGN_OR_RETURN(ReferenceModel reference,
-                   OpenReferenceModel(spec_, parameters_->config(), device_, model_options()));
+  ASSIGN_OR_RETURN(ReferenceModel reference, OpenReferenceModel(spec_, *encoder_, device_, model_options()));
   reference_parameters_ = std::move(reference.parameters);
   reference_ = std::move(reference.model);
   return absl::OkStatus();
@@ -199,16 +209,24 @@ absl::StatusOr<v1::ValidationMetrics> PolicyRole::InferBatch(const v1::InferBatc
     return ScoreAnswers(*validation_, absl::MakeSpan(answers), "val/", &sums);
   }();
   RETURN_IF_ERROR(communicator_->Agree(local));
-  AddEvaluation(answers, spec_.rollout().val_kwargs().n(), &sums);
+  if (judged_) AddEvaluation(answers, spec_.rollout().val_kwargs().n(), &sums);
   for (const Answer& answer : answers) {
     sums.AddMean("val/response_length/mean", static_cast<double>(answer.response_tokens()));
     sums.AddMean("val/response_length/clip_ratio", answer.truncated ? 1 : 0);
     sums.AddSum("samples", 1);
-    if (!answer.score.has_value()) continue;
+    sums.AddSum("response_tokens", static_cast<double>(answer.response_tokens()));
+    if (!judged_ || !answer.score.has_value()) continue;
     sums.AddMean(absl::StrCat("val/score/", validation_->prompt(answer.row).data_source, "/mean"), *answer.score);
   }
   ASSIGN_OR_RETURN(auto numbers, sums.Reduce(*communicator_));
   v1::ValidationMetrics metrics;
+  // What nobody judges is as good as it is near to the reference: the loss of distillation.
+  if (!judged_ && reference_ != nullptr) {
+    ASSIGN_OR_RETURN(const double divergence, MeasureDivergence(absl::MakeSpan(answers)));
+    metrics.set_loss(divergence);
+    metrics.set_scored_tokens(static_cast<int64_t>(numbers["response_tokens"]));
+  }
+  numbers.erase("response_tokens");
   metrics.set_step(op.step());
   metrics.set_samples(static_cast<int64_t>(numbers["samples"]));
   numbers.erase("samples");

@@ -1,8 +1,8 @@
 // The role of a model that answers prompts and learns from rewards: the recipes of reinforcement learning.
 //
 // It hosts everything of the step that is placed on this rank's device: the policy with its optimizer, the rollout
-// engine over the same weights, the reference model, the critic, the rewards. A step is the stages of the recipe's data
-// flow (common/config/dataflow.h), in order; what they make stays here until the step ends.
+// engine over the same weights, the reference model, the critic, the rewards and their models. A step is the stages of
+// the recipe's data flow (common/config/dataflow.h), in order; what they make stays here until the step ends.
 //
 // Prompts are dealt to the ranks by their place in the step, so that all answers to a prompt lie on one rank. What is
 // sampled is a function of (seed, step, place, answer); losses and advantages are divided by counts over all ranks:
@@ -28,6 +28,7 @@
 #include "engine/roles/metric_sums.h"
 #include "engine/roles/model_role.h"
 #include "engine/roles/policy_options.h"
+#include "engine/roles/reward_model.h"
 #include "engine/rollout/rollout_engine.h"
 
 namespace sluice::engine {
@@ -52,6 +53,7 @@ class PolicyRole : public ModelRole {
     std::set<std::string> done;             // ops
     MetricSums metrics;                     // of this rank
     std::map<std::string, double> seconds;  // by op
+    double flops = 0;                       // model FLOPs of this rank's passes so far, each counted where it is run
     bool critic_skipped = false;            // an update of the critic that was not finite
   };
   // Which answers to which prompts.
@@ -82,7 +84,11 @@ class PolicyRole : public ModelRole {
   absl::StatusOr<std::vector<Answer>> GenerateAnswers(const GenerateOrder& order);
   absl::Status ScoreAnswers(const PromptDataset& prompts, absl::Span<Answer> answers, const std::string& prefix,
                             MetricSums* metrics);
-  absl::Status FillLogProbs(CausalLm& model, bool entropy, std::vector<float> Answer::*array, Step* step);
+  // `array` of all answers, and their entropy where that is not null; the number of micro-batches it took.
+  absl::StatusOr<int64_t> FillLogProbs(CausalLm& model, std::vector<float> Answer::*array, absl::Span<Answer> answers,
+                                       MetricSums* entropy) const;
+  // Mean divergence of the answers' tokens from the reference, by k1, over all ranks. Collective.
+  absl::StatusOr<double> MeasureDivergence(absl::Span<Answer> answers);
 
   // The stages. Each ends with agreement over all ranks.
   absl::Status GenerateStage(Step* step);
@@ -100,7 +106,10 @@ class PolicyRole : public ModelRole {
     bool empty = false;      // no answer of any rank
     OptimizerStepResult applied;
   };
-  absl::StatusOr<Update> UpdateOn(const std::vector<int32_t>& chosen, absl::Span<const Answer> answers);
+  // `update`: its number in the step, from 0.
+  absl::StatusOr<Update> UpdateOn(const std::vector<int32_t>& chosen, int64_t update, Step* step);
+  // Answer::selected of these, where the loss selects. Collective.
+  absl::Status SelectFor(const std::vector<int32_t>& chosen, int64_t update, Step* step);
   // Answers (by their place in step.answers) of each update of a pass over mini-batches of `size` prompts, in order;
   // the same number on every rank.
   std::vector<std::vector<int32_t>> MiniBatches(const Step& step, int64_t pass, int64_t size) const;
@@ -112,6 +121,8 @@ class PolicyRole : public ModelRole {
   std::unique_ptr<PromptDataset> train_;
   std::unique_ptr<PromptDataset> validation_;  // null: no validation files
   std::unique_ptr<Reward> reward_;
+  std::vector<RewardModel*> reward_models_;  // those in reward_
+  bool judged_ = true;                       // false: reward `none`, whose scores say nothing
   std::unique_ptr<RolloutEngine> rollout_;
   std::unique_ptr<Parameters> reference_parameters_;  // null: nothing is compared with a reference
   std::unique_ptr<CausalLm> reference_;

@@ -59,7 +59,7 @@ absl::Status PolicyRole::ScoreAnswers(const PromptDataset& prompts, absl::Span<A
   for (const Answer& answer : answers) {
     const Prompt& prompt = prompts.prompt(answer.row);
     requests.push_back({prompt.data_source, answer.text, prompt.ground_truth, prompt.extra_info_json,
-                        answer.response_tokens(), answer.truncated});
+                        answer.response_tokens(), answer.truncated, *answer.prompt_ids, answer.response_ids});
   }
   auto results = reward_->Score(requests);
   RETURN_IF_ERROR(Annotate(results.status(), "reward"));
@@ -68,6 +68,8 @@ absl::Status PolicyRole::ScoreAnswers(const PromptDataset& prompts, absl::Span<A
     const RewardResult& result = (*results)[i];
     answers[i].score = result.score;
     answers[i].extracted = result.extracted;
+    answers[i].components = result.components;
+    if (!judged_) continue;
     for (const auto& [name, value] : result.metrics) metrics->AddMean(absl::StrCat(prefix, "reward/", name), value);
     if (result.error == RewardError::kNone) continue;
     metrics->AddSum(absl::StrCat(prefix, "reward/errors/", std::string(RewardErrorName(result.error))), 1);
@@ -104,6 +106,10 @@ absl::Status PolicyRole::GenerateStage(Step* step) {
     return absl::OkStatus();
   }();
   RETURN_IF_ERROR(communicator_->Agree(local));
+  // A forward of every token. What answers to one prompt share, and what is computed again after a preemption, is not
+  // told apart: these are the FLOPs of the model, not of the machine.
+  const ModelConfig& config = parameters_->config();
+  step->flops += (AnswerFlops(config, step->answers) + AnswerFlops(config, step->baselines)) / 3;
   for (const Answer& answer : step->answers) {
     step->metrics.AddSpread("response_length", static_cast<double>(answer.response_tokens()));
     step->metrics.AddMean("response_length/clip_ratio", answer.truncated ? 1 : 0);
@@ -118,31 +124,38 @@ absl::Status PolicyRole::RewardStage(Step* step) {
     return ScoreAnswers(*train_, absl::MakeSpan(step->baselines), "baseline/", &step->metrics);
   }();
   RETURN_IF_ERROR(communicator_->Agree(local));
+  for (RewardModel* model : reward_models_) step->flops += model->TakeFlops();
   for (const Answer& answer : step->answers) {
-    if (answer.score.has_value()) step->metrics.AddSpread("critic/score", *answer.score);
+    if (judged_ && answer.score.has_value()) step->metrics.AddSpread("critic/score", *answer.score);
   }
   return absl::OkStatus();
 }
 
-absl::Status PolicyRole::FillLogProbs(CausalLm& model, bool entropy, std::vector<float> Answer::*array, Step* step) {
+absl::StatusOr<int64_t> PolicyRole::FillLogProbs(CausalLm& model, std::vector<float> Answer::*array,
+                                                 absl::Span<Answer> answers, MetricSums* entropy) const {
   ASSIGN_OR_RETURN(const std::vector<PackedAnswers> micro_batches,
-                   PackAllAnswers(step->answers, spec_.data().max_token_len_per_gpu()));
+                   PackAllAnswers(answers, spec_.data().max_token_len_per_gpu()));
   for (const PackedAnswers& packed : micro_batches) {
     ASSIGN_OR_RETURN(const TokenScores scores,
-                     model.Score(packed.batch, {.temperature = policy_.temperature, .entropy = entropy}));
-    FromSlots(scores.log_prob, packed, array, absl::MakeSpan(step->answers));
-    if (!entropy) continue;
+                     model.Score(packed.batch, {.temperature = policy_.temperature, .entropy = entropy != nullptr}));
+    FromSlots(scores.log_prob, packed, array, answers);
+    if (entropy == nullptr) continue;
     for (const Sequence& sequence : packed.sequences) {
       for (int64_t slot = sequence.begin; slot < sequence.end; ++slot) {
-        step->metrics.AddMean("actor/entropy", scores.entropy[static_cast<size_t>(slot)]);
+        entropy->AddMean("actor/entropy", scores.entropy[static_cast<size_t>(slot)]);
       }
     }
   }
-  return absl::OkStatus();
+  return static_cast<int64_t>(micro_batches.size());
 }
 
 absl::Status PolicyRole::LogProbStage(Step* step) {
-  RETURN_IF_ERROR(communicator_->Agree(FillLogProbs(*model_, /*entropy=*/true, &Answer::old_log_prob, step)));
+  const absl::StatusOr<int64_t> micro_batches =
+      FillLogProbs(*model_, &Answer::old_log_prob, absl::MakeSpan(step->answers), /*entropy=*/&step->metrics);
+  RETURN_IF_ERROR(communicator_->Agree(micro_batches.status()));
+  step->flops += AnswerFlops(parameters_->config(), step->answers) / 3;
+  step->metrics.AddMax("micro_batches", static_cast<double>(*micro_batches));
+  step->metrics.AddSum("token_slots", static_cast<double>(*micro_batches * spec_.data().max_token_len_per_gpu()));
   // How far the rollout engine's numbers are from the trainer's, and the weights that correct for it.
   const ResponseTokens tokens(step->answers);
   const std::vector<float> old_log_prob = tokens.Gather(step->answers, &Answer::old_log_prob);
@@ -156,7 +169,17 @@ absl::Status PolicyRole::LogProbStage(Step* step) {
   step->metrics.AddMax("training/rollout_probs_diff_max", metrics.probs_diff_max);
   step->metrics.AddMean("training/rollout_logprob_diff_mean", metrics.log_prob_difference);
   step->metrics.AddMean("rollout_corr/kl", metrics.kl);
+  if (!policy_.correction.rejection.empty()) {
+    step->metrics.AddMean("rollout_corr/rejected_tokens", metrics.rejected_tokens);
+    step->metrics.AddMean("rollout_corr/rejected_answers", metrics.rejected_sequences);
+    tokens.Scatter(correction.mask, &Answer::mask, absl::MakeSpan(step->answers));
+  }
   if (correction.weight.empty()) return absl::OkStatus();
+  if (policy_.correction.batch_normalize) {
+    std::vector<double> sums = {metrics.weight_normaliser.sum, metrics.weight_normaliser.weight};
+    RETURN_IF_ERROR(communicator_->AllReduceSum(absl::MakeSpan(sums)));
+    NormaliseWeights({.sum = sums[0], .weight = sums[1]}, std::span<float>(correction.weight));
+  }
   step->metrics.AddMean("rollout_corr/rollout_is_mean", metrics.weight);
   step->metrics.AddMean("rollout_corr/rollout_is_outside", metrics.weight_outside);
   tokens.Scatter(correction.weight, &Answer::importance_weight, absl::MakeSpan(step->answers));
@@ -165,7 +188,27 @@ absl::Status PolicyRole::LogProbStage(Step* step) {
 
 absl::Status PolicyRole::RefLogProbStage(Step* step) {
   if (reference_ == nullptr) return NotOfThisRecipe("ref_logprob");
-  return communicator_->Agree(FillLogProbs(*reference_, /*entropy=*/false, &Answer::ref_log_prob, step));
+  const auto micro_batches =
+      FillLogProbs(*reference_, &Answer::ref_log_prob, absl::MakeSpan(step->answers), /*entropy=*/nullptr);
+  step->flops += AnswerFlops(reference_parameters_->config(), step->answers) / 3;
+  return communicator_->Agree(micro_batches.status());
+}
+
+absl::StatusOr<double> PolicyRole::MeasureDivergence(absl::Span<Answer> answers) {
+  const absl::Status local = [&]() -> absl::Status {
+    RETURN_IF_ERROR(FillLogProbs(*model_, &Answer::old_log_prob, answers, /*entropy=*/nullptr).status());
+    return FillLogProbs(*reference_, &Answer::ref_log_prob, answers, /*entropy=*/nullptr).status();
+  }();
+  RETURN_IF_ERROR(communicator_->Agree(local));
+  std::vector<double> sums(2, 0.0);
+  for (const Answer& answer : answers) {
+    for (size_t t = 0; t < answer.response_ids.size(); ++t) {
+      sums[0] += static_cast<double>(answer.old_log_prob[t]) - static_cast<double>(answer.ref_log_prob[t]);
+      sums[1] += 1;
+    }
+  }
+  RETURN_IF_ERROR(communicator_->AllReduceSum(absl::MakeSpan(sums)));
+  return sums[1] > 0 ? sums[0] / sums[1] : 0;
 }
 
 absl::Status PolicyRole::AdvantageStage(Step* step) {
@@ -191,8 +234,18 @@ absl::Status PolicyRole::AdvantageStage(Step* step) {
   }
   std::vector<float> values;
   if (critic_ != nullptr) values = tokens.Gather(step->answers, &Answer::value);
-  const AdvantageInputs inputs = {
-      .batch = tokens.batch(), .samples = rewards, .token_rewards = token_rewards, .values = values, .components = {}};
+  std::vector<double> components;
+  const size_t width = policy_.advantage.component_weight.size();
+  for (const Answer& answer : step->answers) {
+    // Without a score there is none of them.
+    const bool whole = answer.components.size() == width;
+    for (size_t k = 0; k < width; ++k) components.push_back(whole ? answer.components[k] : std::nan(""));
+  }
+  const AdvantageInputs inputs = {.batch = tokens.batch(),
+                                  .samples = rewards,
+                                  .token_rewards = token_rewards,
+                                  .values = values,
+                                  .components = components};
   ASSIGN_OR_RETURN(Advantages advantages, ComputeAdvantages(policy_.advantage, inputs));
 
   // What the other half, and the controller of the penalty, want to know of all ranks.
@@ -233,6 +286,7 @@ absl::Status PolicyRole::AdvantageStage(Step* step) {
     if (!step->answers[i].learned) continue;
     double reward = *rewards[i].score;
     for (int64_t t = tokens.sequences[i].begin; t < tokens.sequences[i].end; ++t) {
+      if (!inputs.batch.Counts(t)) continue;
       const auto place = static_cast<size_t>(t);
       step->metrics.AddSpread("critic/advantages", advantages.advantage[place]);
       step->metrics.AddSpread("critic/returns", advantages.returns[place]);

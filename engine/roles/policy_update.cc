@@ -7,7 +7,6 @@
 #include "common/failpoint.h"
 #include "common/status.h"
 #include "common/status_macros.h"
-#include "engine/model/flops.h"
 #include "engine/roles/policy_role.h"
 #include "engine/roles/rollout_dump.h"
 
@@ -34,13 +33,45 @@ std::vector<std::vector<int32_t>> PolicyRole::MiniBatches(const Step& step, int6
   return mini_batches;
 }
 
-absl::StatusOr<PolicyRole::Update> PolicyRole::UpdateOn(const std::vector<int32_t>& chosen,
-                                                        absl::Span<const Answer> answers) {
+absl::Status PolicyRole::SelectFor(const std::vector<int32_t>& chosen, int64_t update, Step* step) {
+  const absl::Span<Answer> answers = absl::MakeSpan(step->answers);
+  // The first update starts from the weights that the old log-probabilities are of.
+  std::vector<float> Answer::*const log_prob = update == 0 ? &Answer::old_log_prob : &Answer::log_prob;
+  if (update > 0) {
+    const absl::Status scored = [&]() -> absl::Status {
+      ASSIGN_OR_RETURN(const std::vector<PackedAnswers> micro_batches,
+                       PackAnswers(answers, chosen, spec_.data().max_token_len_per_gpu()));
+      for (const PackedAnswers& packed : micro_batches) {
+        ASSIGN_OR_RETURN(const TokenScores scores, model_->Score(packed.batch, {.temperature = policy_.temperature}));
+        FromSlots(scores.log_prob, packed, &Answer::log_prob, answers);
+      }
+      return absl::OkStatus();
+    }();
+    RETURN_IF_ERROR(communicator_->Agree(scored));
+    step->flops += AnswerFlops(parameters_->config(), answers, chosen) / 3;
+  }
+  const uint64_t seed = static_cast<uint64_t>(spec_.trainer().seed()) + static_cast<uint64_t>(step->step) * 1'000'003 +
+                        static_cast<uint64_t>(update);
+  RETURN_IF_ERROR(SelectTokens(policy_.selection, chosen, log_prob, seed, answers, *communicator_));
+  for (const int32_t place : chosen) {
+    const Answer& answer = answers[static_cast<size_t>(place)];
+    for (size_t t = 0; t < answer.selected.size(); ++t) {
+      if (answer.Counts(t)) step->metrics.AddMean("actor/selected_tokens", answer.selected[t]);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PolicyRole::Update> PolicyRole::UpdateOn(const std::vector<int32_t>& chosen, int64_t number,
+                                                        Step* step) {
+  const absl::Span<const Answer> answers = step->answers;
   Update update;
   ASSIGN_OR_RETURN(const BatchTotals totals,
                    CountOverRanks(answers, chosen, policy_.loss_scale_factor, *communicator_));
   update.empty = totals.sequences == 0;
   if (update.empty) return update;
+  const bool selects = InfoOf(policy_.loss.mode).needs_selection;
+  if (selects) RETURN_IF_ERROR(SelectFor(chosen, number, step));
   const TokenScoring scoring = {.temperature = policy_.temperature, .entropy = policy_.loss.entropy_coeff != 0};
 
   const auto backward = [&](const PackedAnswers& packed, GradientMode mode) -> absl::Status {
@@ -51,18 +82,20 @@ absl::StatusOr<PolicyRole::Update> PolicyRole::UpdateOn(const std::vector<int32_
     if (policy_.correction.importance != RolloutImportance::kNone) {
       importance_weight = BySlot(answers, packed, &Answer::importance_weight);
     }
+    std::vector<uint8_t> selected;
+    if (selects) selected = BySlot(answers, packed, &Answer::selected);
     const auto loss = [&](const TokenScores& scores) -> absl::StatusOr<TokenGradients> {
       TokenGradients gradients;
       gradients.d_log_prob.resize(scores.log_prob.size());
       if (scoring.entropy) gradients.d_entropy.resize(scores.log_prob.size());
-      const PolicyLossInputs inputs = {.batch = {packed.sequences, static_cast<int64_t>(scores.log_prob.size()), {}},
+      const PolicyLossInputs inputs = {.batch = packed.tokens(),
                                        .log_prob = scores.log_prob,
                                        .old_log_prob = old_log_prob,
                                        .advantage = advantage,
                                        .entropy = scores.entropy,
                                        .ref_log_prob = ref_log_prob,
                                        .importance_weight = importance_weight,
-                                       .selected = {}};
+                                       .selected = selected};
       ASSIGN_OR_RETURN(const PolicyLossMetrics metrics,
                        PolicyLoss(policy_.loss, inputs, totals, {gradients.d_log_prob, gradients.d_entropy}));
       update.loss += metrics;
@@ -91,8 +124,9 @@ absl::Status PolicyRole::UpdateStage(Step* step, v1::StepMetrics* metrics) {
   const int64_t passes = warming_up ? 0 : spec_.actor().ppo_epochs();
   for (int64_t pass = 0; pass < passes; ++pass) {
     for (const std::vector<int32_t>& chosen : MiniBatches(*step, pass, spec_.actor().ppo_mini_batch_size())) {
-      ASSIGN_OR_RETURN(const Update update, UpdateOn(chosen, step->answers));
+      ASSIGN_OR_RETURN(const Update update, UpdateOn(chosen, counts.updates, step));
       if (update.empty) continue;
+      step->flops += AnswerFlops(parameters_->config(), step->answers, chosen);
       counts.Add(update.applied);
       loss += update.loss;
     }
@@ -126,15 +160,14 @@ absl::StatusOr<v1::StepMetrics> PolicyRole::EndStep(Step* step, const PolicyLoss
     sums.AddMean("actor/ppo_kl", loss.ppo_kl);
     sums.AddMax("actor/max_abs_log_ratio", loss.max_abs_log_ratio);
   }
-  double squares = 0, response_tokens = 0;
+  double response_tokens = 0;
   for (const Answer& answer : step->answers) {
-    squares += std::pow(static_cast<double>(answer.tokens()), 2);
     response_tokens += static_cast<double>(answer.response_tokens());
     sums.AddSum("tokens", static_cast<double>(answer.tokens()));
     sums.AddMean("training/learned_answers", answer.learned ? 1 : 0);
     sums.AddMax("training/staleness", static_cast<double>(steps_done_ - answer.weight_version));
   }
-  sums.AddSum("squared_lengths", squares);
+  sums.AddSum("flops", step->flops);
   sums.AddSum("response_tokens", response_tokens);
   sums.AddSum("samples", static_cast<double>(step->answers.size()));
   ASSIGN_OR_RETURN(auto numbers, sums.Reduce(*communicator_));
@@ -150,20 +183,14 @@ absl::StatusOr<v1::StepMetrics> PolicyRole::EndStep(Step* step, const PolicyLoss
   metrics.set_weight_decay(schedule_->WeightDecay(schedule_steps_ + 1));
   metrics.set_tokens(static_cast<int64_t>(numbers["tokens"]));
   metrics.set_scored_tokens(static_cast<int64_t>(numbers["response_tokens"]));
-  metrics.set_token_slots(metrics.tokens());
+  metrics.set_token_slots(static_cast<int64_t>(numbers["token_slots"]));
+  metrics.set_micro_batches(static_cast<int64_t>(numbers["micro_batches"]));
   metrics.set_samples(static_cast<int64_t>(numbers["samples"]));
-  // Forward and backward in each pass; forward alone for generation, the old log-probabilities and the reference's.
-  const double forwards = 2.0 + (reference_ != nullptr ? 1.0 : 0.0);
-  const double passes = static_cast<double>(spec_.actor().ppo_epochs()) + forwards / 3;
-  double flops = TrainingFlops(parameters_->config(), numbers["tokens"], numbers["squared_lengths"]) * passes;
-  if (critic_ != nullptr) {
-    const double critic_passes = static_cast<double>(critic_->ppo_epochs()) + 1.0 / 3;
-    flops +=
-        TrainingFlops(critic_->parameters()->config(), numbers["tokens"], numbers["squared_lengths"]) * critic_passes;
-  }
-  metrics.set_model_flops(flops);
+  metrics.set_model_flops(numbers["flops"]);
   metrics.set_skipped_nonfinite(counts.skipped > 0);
-  for (const char* name : {"loss", "tokens", "response_tokens", "squared_lengths", "samples"}) numbers.erase(name);
+  for (const char* name : {"loss", "tokens", "response_tokens", "token_slots", "micro_batches", "flops", "samples"}) {
+    numbers.erase(name);
+  }
   metrics.mutable_metrics()->insert(numbers.begin(), numbers.end());
   (*metrics.mutable_metrics())["training/updates"] = static_cast<double>(counts.updates);
   counters_.samples += metrics.samples();

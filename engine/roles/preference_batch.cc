@@ -5,6 +5,7 @@
 #include "common/failpoint.h"
 #include "common/status_macros.h"
 #include "engine/data/truncation.h"
+#include "engine/roles/pair_rewards.h"
 #include "engine/roles/preference_role.h"
 
 namespace sluice::engine {
@@ -86,26 +87,35 @@ absl::StatusOr<KtoReferencePoint> PreferenceRole::EstimateReferencePoint(const B
   return UnpairedReferencePoint(ratios);
 }
 
-absl::Status PreferenceRole::RunMicroBatches(const Batch& batch, Pass pass, PhaseTimer* phases, MetricSums* sums) {
-  const auto end_phase = [&](const char* name) {
-    if (phases != nullptr) phases->End(name);
+absl::Status PreferenceRole::RunMicroBatch(const Batch& batch, const PackedGroups& packed, Pass pass, GradientMode mode,
+                                           PhaseTimer* phases, MetricSums* sums) {
+  if (tuning_.reward_model.has_value()) {
+    const auto loss = [&](const std::vector<float>& values) { return LossOfRewards(batch, packed, values, sums); };
+    if (pass == Pass::kTrain) return model_->ForwardBackward(packed.batch, loss, mode);
+    ASSIGN_OR_RETURN(const std::vector<float> values, model_->Values(packed.batch));
+    return loss(values).status();
+  }
+  ASSIGN_OR_RETURN(const std::vector<float> ref_log_prob, ReferenceLogProbs(packed));
+  if (reference_.model != nullptr && phases != nullptr) phases->End("reference");
+  if (pass == Pass::kForward) {
+    ASSIGN_OR_RETURN(const TokenScores scores, model_->Score(packed.batch, {}));
+    return LossOf(batch, packed, scores.log_prob, ref_log_prob, sums).status();
+  }
+  const auto loss = [&](const TokenScores& scores) -> absl::StatusOr<TokenGradients> {
+    TokenGradients gradients;
+    ASSIGN_OR_RETURN(gradients.d_log_prob, LossOf(batch, packed, scores.log_prob, ref_log_prob, sums));
+    return gradients;
   };
+  return model_->ForwardBackward(packed.batch, TokenScoring{}, loss, mode);
+}
+
+absl::Status PreferenceRole::RunMicroBatches(const Batch& batch, Pass pass, PhaseTimer* phases, MetricSums* sums) {
   GradientMode mode = GradientMode::kOverwrite;
   RETURN_IF_ERROR(ForEachMicroBatch(batch.groups, [&](const PackedGroups& packed) -> absl::Status {
-    ASSIGN_OR_RETURN(const std::vector<float> ref_log_prob, ReferenceLogProbs(packed));
-    if (reference_.model != nullptr) end_phase("reference");
-    if (pass == Pass::kForward) {
-      ASSIGN_OR_RETURN(const TokenScores scores, model_->Score(packed.batch, {}));
-      return LossOf(batch, packed, scores.log_prob, ref_log_prob, sums).status();
-    }
-    const auto loss = [&](const TokenScores& scores) -> absl::StatusOr<TokenGradients> {
-      TokenGradients gradients;
-      ASSIGN_OR_RETURN(gradients.d_log_prob, LossOf(batch, packed, scores.log_prob, ref_log_prob, sums));
-      return gradients;
-    };
-    RETURN_IF_ERROR(model_->ForwardBackward(packed.batch, TokenScoring{}, loss, mode));
+    RETURN_IF_ERROR(RunMicroBatch(batch, packed, pass, mode, phases, sums));
+    if (pass == Pass::kForward) return absl::OkStatus();
     mode = GradientMode::kAccumulate;
-    end_phase("forward_backward");
+    if (phases != nullptr) phases->End("forward_backward");
     Failpoint("engine.micro_batch");
     return absl::OkStatus();
   }));
@@ -131,6 +141,24 @@ absl::StatusOr<std::vector<float>> PreferenceRole::LossOf(const Batch& batch, co
   return LossOfLabelled(
       batch, {.batch = packed.tokens(), .desirable = desirable, .log_prob = log_prob, .ref_log_prob = ref_log_prob},
       sums);
+}
+
+absl::StatusOr<std::vector<float>> PreferenceRole::LossOfRewards(const Batch& batch, const PackedGroups& packed,
+                                                                 absl::Span<const float> values,
+                                                                 MetricSums* sums) const {
+  std::vector<float> margin;
+  for (const int32_t place : packed.groups) {
+    margin.push_back(static_cast<float>(batch.data->margin(batch.rows[static_cast<size_t>(place)])));
+  }
+  std::vector<float> d_values(values.size());
+  ASSIGN_OR_RETURN(const RewardModelMetrics metrics,
+                   PairRewardLoss(*tuning_.reward_model, packed, values, margin, batch.totals.pairs, d_values));
+  sums->AddSum("loss", metrics.loss);
+  sums->AddMean("rewards/chosen", metrics.chosen_reward);
+  sums->AddMean("rewards/rejected", metrics.rejected_reward);
+  sums->AddMean("rewards/margins", metrics.margin);
+  sums->AddMean("rewards/accuracies", metrics.accuracy);
+  return d_values;
 }
 
 absl::StatusOr<std::vector<float>> PreferenceRole::LossOfPairs(const Batch& batch, const PreferenceInputs& inputs,

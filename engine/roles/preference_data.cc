@@ -54,6 +54,10 @@ std::vector<SequenceGroup> PreferenceData::GroupsOf(absl::Span<const int64_t> ro
   return groups;
 }
 
+double PreferenceData::margin(int64_t row) const {
+  return std::get<std::unique_ptr<PairDataset>>(rows_)->row(row).margin;
+}
+
 const LabelledRow& PreferenceData::labelled(int64_t row) const {
   return std::get<std::unique_ptr<LabelledDataset>>(rows_)->row(row);
 }

@@ -33,6 +33,8 @@ class PreferenceData {
   // They point into this object.
   std::vector<SequenceGroup> GroupsOf(absl::Span<const int64_t> rows) const;
 
+  // By how much the better answer of a pair is better; 0 where the row does not say. REQUIRES: has_pairs().
+  double margin(int64_t row) const;
   // REQUIRES: !has_pairs().
   const LabelledRow& labelled(int64_t row) const;
 

@@ -17,6 +17,7 @@ absl::StatusOr<PreferenceDatasetOptions> CommonOptions(const v1::JobSpec& spec) 
   options.columns.prompt = data.prompt_key();
   options.columns.chosen = data.chosen_key();
   options.columns.rejected = data.rejected_key();
+  options.columns.margin = data.margin_key();
   options.columns.completion = data.response_key();
   options.columns.label = data.label_key();
   options.columns.tools = data.tools_key();
@@ -38,6 +39,10 @@ absl::StatusOr<PreferenceTuning> PreferenceTuningOf(const v1::JobSpec& spec) {
   if (!tuning.pairs) {
     tuning.kto = {preference.beta(), preference.desirable_weight(), preference.undesirable_weight()};
     RETURN_IF_ERROR(Annotate(Validate(tuning.kto), "preference"));
+    return tuning;
+  }
+  if (TrainsRewardModel(spec)) {
+    tuning.reward_model = {preference.center_rewards_coefficient()};
     return tuning;
   }
   const auto type = ParsePreferenceLoss(preference.loss_type());

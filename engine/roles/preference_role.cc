@@ -60,13 +60,13 @@ absl::Status PreferenceRole::FillDataCounts(bool data_only, v1::InitializeResult
 
 CausalLmOptions PreferenceRole::model_options() const {
   CausalLmOptions options = ModelOptions(spec_);
-  options.token_losses = true;
+  options.token_losses = !tuning_.reward_model.has_value();
   return options;
 }
 
 absl::Status PreferenceRole::OpenRest() {
   if (!train_.has_value() || !NeedsReference(spec_)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(reference_, OpenReferenceModel(spec_, parameters_->config(), device_, model_options()));
+  ASSIGN_OR_RETURN(reference_, OpenReferenceModel(spec_, *encoder_, device_, model_options()));
   return absl::OkStatus();
 }
 

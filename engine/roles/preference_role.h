@@ -1,4 +1,6 @@
-// The role of a model that learns which of given answers are better: recipes dpo, ipo, orpo, simpo and kto.
+// The role of a model that learns which of given answers are better: recipes dpo, ipo, orpo, simpo and kto; and of one
+// that learns to tell them apart: recipe reward_model, whose model has a value head. An answer's reward is the value at
+// its last marked token, its end mark; what a chat template writes behind it changes nothing.
 //
 // A step is train_batch_size pairs, or labelled answers, and one update. The two answers of a pair lie in one
 // micro-batch: then one forward gives both sums of log-probabilities that the pair's gradient needs, where a pass for
@@ -72,12 +74,17 @@ class PreferenceRole : public ModelRole {
                               PhaseTimer* phases);
   absl::StatusOr<KtoReferencePoint> EstimateReferencePoint(const Batch& batch);
   // Of this rank; no collective.
+  absl::Status RunMicroBatch(const Batch& batch, const PackedGroups& packed, Pass pass, GradientMode mode,
+                             PhaseTimer* phases, MetricSums* sums);
   absl::Status RunMicroBatches(const Batch& batch, Pass pass, PhaseTimer* phases, MetricSums* sums);
 
   // The derivative of the batch's loss by each slot's log-probability, and the numbers of this micro-batch.
   absl::StatusOr<std::vector<float>> LossOf(const Batch& batch, const PackedGroups& packed,
                                             absl::Span<const float> log_prob, absl::Span<const float> ref_log_prob,
                                             MetricSums* sums) const;
+  // The derivative by each slot's value.
+  absl::StatusOr<std::vector<float>> LossOfRewards(const Batch& batch, const PackedGroups& packed,
+                                                   absl::Span<const float> values, MetricSums* sums) const;
   absl::StatusOr<std::vector<float>> LossOfPairs(const Batch& batch, const PreferenceInputs& inputs,
                                                  MetricSums* sums) const;
   absl::StatusOr<std::vector<float>> LossOfLabelled(const Batch& batch, const KtoInputs& inputs,

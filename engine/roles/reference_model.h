@@ -1,9 +1,10 @@
-// The frozen model that a run compares its own with: the model as the run began with it.
+// The frozen model that a run compares its own with: the model as the run began with it, or another.
 #pragma once
 
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "engine/data/chat_row_encoder.h"
 #include "engine/model/causal_lm.h"
 #include "engine/model/model_config.h"
 #include "engine/model/parameters.h"
@@ -17,9 +18,12 @@ struct ReferenceModel {
   std::unique_ptr<CausalLm> model;         // over them
 };
 
-// Reads model.path again, or draws the same random weights. `config` and `options` are those of the model that is
-// trained; the reference has no backward. Errors name model.path.
-absl::StatusOr<ReferenceModel> OpenReferenceModel(const v1::JobSpec& spec, const ModelConfig& config,
+// The configuration of that model: reference.path's, else that of the model that is trained. Errors name the key.
+absl::StatusOr<ModelConfig> ReferenceConfig(const v1::JobSpec& spec);
+
+// reference.path, or model.path again, or the same random weights. `encoder` and `options` are those of the model that
+// is trained; the reference has no backward. Errors name the key; InvalidArgument: reference.path has other tokens.
+absl::StatusOr<ReferenceModel> OpenReferenceModel(const v1::JobSpec& spec, const ChatRowEncoder& encoder,
                                                   kernels::Device device, CausalLmOptions options);
 
 }  // namespace sluice::engine

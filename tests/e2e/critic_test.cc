@@ -112,6 +112,9 @@ TEST(CriticTest, InItsWarmUpItLearnsAlone) {
   const auto steps = job.Steps("run");
   EXPECT_EQ(steps[1].at("training/updates"), 0);
   EXPECT_EQ(steps[2].at("training/updates"), 1);
+  // Without its update the policy's two forwards are left of its five.
+  const auto flops_per_token = [&](size_t i) { return steps[i].at("perf/model_flops") / steps[i].at("train/tokens"); };
+  EXPECT_LT(flops_per_token(1), 0.7 * flops_per_token(2));
 }
 
 TEST(CriticTest, BadInputIsNamed) {

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr const char* kRecipes[] = {"dpo", "ipo", "orpo", "simpo", "kto"};
+constexpr const char* kRecipes[] = {"dpo", "ipo", "orpo", "simpo", "kto", "reward_model"};
 
 TEST(PreferenceTest, EveryRecipeRuns) {
   const PreferenceJob job;
@@ -21,15 +21,18 @@ TEST(PreferenceTest, EveryRecipeRuns) {
     ASSERT_EQ(result.exit_code, 0) << recipe << result.output << result.errors;
     const auto steps = job.Steps(recipe);
     ASSERT_EQ(steps.size(), 5u) << recipe;
-    for (const char* name :
-         {"rewards/chosen", "rewards/rejected", "rewards/margins", "logps/chosen", "logps/rejected"}) {
+    for (const char* name : {"rewards/chosen", "rewards/rejected", "rewards/margins"}) {
       EXPECT_TRUE(steps[0].contains(name)) << recipe << " " << name;
     }
+    // A reward model has no probabilities.
+    const bool values = std::string(recipe) == "reward_model";
+    for (const char* name : {"logps/chosen", "logps/rejected"}) EXPECT_EQ(steps[0].contains(name), !values) << recipe;
     const bool pairs = std::string(recipe) != "kto";
     EXPECT_EQ(steps[0].contains("rewards/accuracies"), pairs) << recipe;
     EXPECT_EQ(steps[0].contains("kl"), !pairs) << recipe;
     EXPECT_EQ(steps[0].contains("nll_loss"), std::string(recipe) == "orpo") << recipe;
-    EXPECT_EQ(steps[0].contains("timing_s/reference"), std::string(recipe) != "orpo" && std::string(recipe) != "simpo")
+    EXPECT_EQ(steps[0].contains("timing_s/reference"),
+              !values && std::string(recipe) != "orpo" && std::string(recipe) != "simpo")
         << recipe;
     EXPECT_EQ(steps[0].at("train/samples"), 6);
     EXPECT_GT(steps[0].at("train/grad_norm"), 0) << recipe;
@@ -64,6 +67,18 @@ TEST(PreferenceTest, TheFirstStepComparesTheModelWithItself) {
   }
 }
 
+TEST(PreferenceTest, AnotherModelMayBeTheReference) {
+  const PreferenceJob job;
+  ASSERT_EQ(job.Run("simpo", "simpo").exit_code, 0);
+  const std::vector<std::string> one_step = {"reference={path: " + job.Path("simpo/huggingface") + "}",
+                                             "trainer.total_training_steps=1", "trainer.export_hf_model=false"};
+  const CommandResult result = job.Run("dpo", "dpo", one_step);
+  ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+  // The reference prefers the better answers already: the model as it begins is behind it.
+  EXPECT_LT(job.Steps("dpo").at(0).at("rewards/margins"), 0);
+  EXPECT_GT(job.Steps("dpo").at(0).at("train/loss"), std::log(2.0));
+}
+
 TEST(PreferenceTest, OnlyEvaluates) {
   const PreferenceJob job;
   const CommandResult simpo = job.Run("simpo", "simpo", {"engine.forward_only=true", "data.val_max_samples=4"});
@@ -93,6 +108,54 @@ TEST(PreferenceTest, MarginAndAccuracyRise) {
   EXPECT_GT(validations.back().at("val/rewards/accuracies"), 0.9);
 }
 
+TEST(PreferenceTest, ARewardModelLearnsToRank) {
+  const PreferenceJob job;
+  const CommandResult result = job.Run(
+      "reward_model", "run", {"trainer.total_training_steps=30", "trainer.test_freq=10", "trainer.save_freq=-1"});
+  ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+  EXPECT_THAT(result.output, HasSubstr("accuracy "));
+  const auto steps = job.Steps("run"), validations = job.Validations("run");
+  ASSERT_EQ(steps.size(), 30u);
+  EXPECT_NEAR(steps.front().at("train/loss"), std::log(2.0), 0.1) << "a new head tells nothing";
+  EXPECT_LT(steps.back().at("train/loss"), 0.1);
+  EXPECT_GT(steps.back().at("rewards/accuracies"), 0.9);
+  ASSERT_EQ(validations.size(), 4u);
+  EXPECT_GT(validations.back().at("val/rewards/accuracies"), 0.9);
+  EXPECT_GT(validations.back().at("val/rewards/margins"), 1);
+  EXPECT_THAT(job.Contents("run/huggingface/config.json"), HasSubstr("LlamaForSequenceClassification"));
+  EXPECT_THAT(job.Contents("run/huggingface/model.safetensors"), HasSubstr("score.weight"));
+  // Another run may begin with it, and goes on where this one ended.
+  const std::vector<std::string> from = {"model={path: " + job.Path("run/huggingface") + "}",
+                                         "trainer.total_training_steps=1", "trainer.export_hf_model=false"};
+  const CommandResult next = job.Run("reward_model", "next", from);
+  ASSERT_EQ(next.exit_code, 0) << next.output << next.errors;
+  EXPECT_NEAR(job.Validations("next").front().at("val/loss"), validations.back().at("val/loss"), 1e-6);
+}
+
+TEST(PreferenceTest, ARewardModelsMarginAndCentreAreInItsLoss) {
+  const PreferenceJob job;
+  std::string rows;
+  for (int i = 0; i < 6; ++i) {
+    rows += R"({"prompt": "a)" + std::to_string(i) + R"(", "chosen": "b", "rejected": "c", "by": )" +
+            std::to_string(i % 2 == 0 ? 40 : 0) + "}\n";
+  }
+  job.Write("margin.jsonl", rows);
+  const auto loss = [&](const std::string& run, std::vector<std::string> overrides) {
+    overrides.insert(overrides.end(), {"data.train_files=" + job.Path("margin.jsonl"), "data.shuffle=false",
+                                       "trainer.total_training_steps=1", "trainer.export_hf_model=false"});
+    const CommandResult result = job.Run("reward_model", run, overrides);
+    EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
+    return job.Steps(run).at(0);
+  };
+  const auto plain = loss("plain", {}), margin = loss("margin", {"data.margin_key=by"}),
+             centred = loss("centred", {"preference.center_rewards_coefficient=10"});
+  // Half of the pairs have to be 40 apart: -log sigmoid(d - 40) = 40 - d, where d is nearly 0.
+  EXPECT_NEAR(margin.at("train/loss") - plain.at("train/loss"), 20 - std::log(2.0) / 2, 0.3);
+  EXPECT_EQ(margin.at("rewards/margins"), plain.at("rewards/margins"));
+  const double mean = centred.at("rewards/chosen") + centred.at("rewards/rejected");
+  EXPECT_GE(centred.at("train/loss") - plain.at("train/loss"), 10 * mean * mean * 0.99);
+}
+
 TEST(PreferenceTest, RanksAndPackingChangeNothing) {
   const PreferenceJob job;
   const std::vector<std::string> common = {"trainer.export_hf_model=false", "trainer.total_training_steps=2",
@@ -116,7 +179,7 @@ TEST(PreferenceTest, RanksAndPackingChangeNothing) {
       ASSERT_EQ(a.size(), b.size());
       for (size_t i = 0; i < a.size(); ++i) {
         EXPECT_EQ(a[i].at("train/tokens"), b[i].at("train/tokens")) << run;
-        for (const char* key : {"train/loss", "train/grad_norm", "rewards/margins", "logps/chosen"}) {
+        for (const char* key : {"train/loss", "train/grad_norm", "rewards/margins", "rewards/chosen"}) {
           EXPECT_NEAR(a[i].at(key), b[i].at(key), 1e-5 * std::max(1.0, std::abs(a[i].at(key)))) << run << " " << key;
         }
       }
@@ -129,7 +192,7 @@ TEST(PreferenceTest, RanksAndPackingChangeNothing) {
 
 TEST(PreferenceTest, ARunThatIsKilledEndsWithTheSameWeights) {
   const PreferenceJob job;
-  for (const char* recipe : {"dpo", "kto"}) {
+  for (const char* recipe : {"dpo", "kto", "reward_model"}) {
     const std::string calm = std::string(recipe) + "-calm", killed = std::string(recipe) + "-killed";
     const CommandResult first = job.Run(recipe, calm);
     ASSERT_EQ(first.exit_code, 0) << first.output << first.errors;
@@ -173,6 +236,8 @@ TEST(PreferenceTest, BadInputIsNamed) {
   job.Write("no_label.jsonl", R"({"prompt": "a", "completion": "b"})"
                               "\n");
   const auto train = [&](const char* file) { return "data.train_files=" + job.Path(file); };
+  job.Write("margin.jsonl", R"({"prompt": "a", "chosen": "b", "rejected": "c", "margin": "much"})"
+                            "\n");
   const struct {
     const char* recipe;
     std::string override;
@@ -196,6 +261,12 @@ TEST(PreferenceTest, BadInputIsNamed) {
       {"dpo", "preference.loss_type=sigmiod", {"preference.loss_type: expected one of"}},
       {"dpo", "data.truncation=middle", {"data.truncation: "}},
       {"dpo", "data.format=messages", {"data.format: "}},
+      {"reward_model", train("labelled.jsonl"), {"labelled.jsonl:1", "chosen"}},
+      {"reward_model", train("margin.jsonl"), {"margin.jsonl:1", "column \"margin\""}},
+      {"reward_model", "preference.center_rewards_coefficient=-1", {"preference.center_rewards_coefficient: "}},
+      {"reward_model", "reference.path=" + job.Path("model"), {"reference.path: has no effect"}},
+      {"dpo", "reference.path=" + job.Path("absent"), {"reference.path: ", "no such folder"}},
+      {"dpo", "reference.path=" + job.Path("model"), {"reference.path: ", "no *.safetensors"}},
   };
   for (const auto& bad : cases) {
     const CommandResult result = job.Run(bad.recipe, "bad", {bad.override});
@@ -219,6 +290,8 @@ TEST(PreferenceTest, ThePlanSpeaksOfPairs) {
   EXPECT_THAT(plan("dpo"), HasSubstr("reference model"));
   EXPECT_THAT(plan("kto"), HasSubstr("labelled answers per step   6"));
   EXPECT_THAT(plan("simpo"), ::testing::Not(HasSubstr("reference model")));
+  EXPECT_THAT(plan("reward_model"), HasSubstr("pairs per step              6"));
+  EXPECT_THAT(plan("reward_model"), HasSubstr("a head of one number takes the place"));
 }
 
 }  // namespace

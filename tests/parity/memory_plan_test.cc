@@ -121,6 +121,28 @@ TEST_P(MemoryPlanTest, CountsTheCritic) {
   ExpectClose(bytes["critic activations"], CausalLm::BytesFor(config, storage, ModelOptions(spec)), "activations");
 }
 
+TEST_P(MemoryPlanTest, CountsModelsThatOnlyCompute) {
+  ASSERT_OK_AND_ASSIGN(const ModelConfig config, ModelShape(GetParam()));
+  ASSERT_OK_AND_ASSIGN(const ModelFacts facts, ParseModelFacts(config.json));
+  ASSERT_OK_AND_ASSIGN(const ModelConfig value_config, ParseValueModelConfig(config.json));
+  const v1::JobSpec spec = MinimalJob({"recipe=grpo", "engine.model_dtype=bf16", "actor.use_kl_loss=true"});
+  JobModels models;
+  models.trained = facts;
+  models.trained.layers = 1;  // the reference is a larger model
+  models.reference = facts;
+  models.rewards = {{"liked", WithValueHead(facts)}};
+  ASSERT_OK_AND_ASSIGN(const Plan plan, MakePlan(spec, models, {}));
+  std::map<std::string, int64_t> bytes;
+  for (const Plan::Memory& part : plan.memory) bytes[part.part] = part.bytes;
+  const kernels::DType storage = DTypeOf(spec.engine());
+  CausalLmOptions options = ModelOptions(spec);
+  options.backward = false;
+  ExpectClose(bytes["reference model"], ParameterLayout(config).size() * kernels::SizeOf(storage), "reference");
+  ExpectClose(bytes["reference activations"], CausalLm::BytesFor(config, storage, options), "reference activations");
+  ExpectClose(bytes["reward liked model"], ParameterLayout(value_config).size() * kernels::SizeOf(storage), "reward");
+  ExpectClose(bytes["reward liked activations"], CausalLm::BytesFor(value_config, storage, options), "activations");
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, MemoryPlanTest, ::testing::ValuesIn(ModelShapeNames()), [](const auto& info) {
   std::string name = info.param;
   std::erase_if(name, [](char c) { return c == '.' || c == '-'; });

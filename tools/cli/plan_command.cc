@@ -41,11 +41,7 @@ absl::StatusOr<DataFacts> MeasureData(const v1::JobSpec& spec) {
 
 absl::StatusOr<Plan> PlanJob(const PlanOptions& options) {
   ASSIGN_OR_RETURN(const v1::JobSpec spec, LoadJobArguments(options.job, /*check_files=*/true));
-  ASSIGN_OR_RETURN(const ModelFacts model, ReadModelFacts(spec.model(), PosixFileSystem()));
-  std::optional<ModelFacts> critic;
-  if (NeedsCritic(spec)) {
-    ASSIGN_OR_RETURN(critic, ReadCriticFacts(spec, PosixFileSystem()));
-  }
+  ASSIGN_OR_RETURN(const JobModels models, ReadJobModels(spec, PosixFileSystem()));
   DataFacts data;
   if (!options.no_data) {
     ASSIGN_OR_RETURN(data, MeasureData(spec));
@@ -53,7 +49,7 @@ absl::StatusOr<Plan> PlanJob(const PlanOptions& options) {
   JobFacts facts;
   facts.train_rows = data.train_rows;
   RETURN_IF_ERROR(ToStatus(ValidateJobSpec(spec, facts)));
-  return MakePlan(spec, model, data, critic);
+  return MakePlan(spec, models, data);
 }
 
 int Run(const PlanOptions& options, Format format) {

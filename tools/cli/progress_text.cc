@@ -75,6 +75,11 @@ std::string EventLine(const v1::WatchJobResponse& update) {
                                score->second, event.validation().samples(),
                                ShortDuration(absl::Seconds(event.validation().seconds())));
       }
+      if (!event.validation().has_loss()) {
+        return absl::StrFormat("validation after step %d  none of the %d answers has a score  (%s)",
+                               event.validation().step(), event.validation().samples(),
+                               ShortDuration(absl::Seconds(event.validation().seconds())));
+      }
       return absl::StrFormat("validation after step %d  loss %.4f  (%d rows, %d scored tokens, %s)",
                              event.validation().step(), event.validation().loss(), event.validation().samples(),
                              event.validation().scored_tokens(),

@@ -107,6 +107,10 @@ TEST(SummaryTest, ScoresOfReinforcementLearning) {
   validation->set_samples(64);
   (*validation->mutable_metrics())["val/score/mean"] = 0.75;
   EXPECT_THAT(EventLine(update), StartsWith("validation after step 5  score 0.7500  (64 answers"));
+  validation->clear_metrics();
+  EXPECT_THAT(EventLine(update), StartsWith("validation after step 5  none of the 64 answers has a score"));
+  validation->set_loss(1.5);
+  EXPECT_THAT(EventLine(update), StartsWith("validation after step 5  loss 1.5000  (64 rows"));
 }
 
 }  // namespace

@@ -5,7 +5,8 @@
 
 Takes the tiny model llama_linear_rope_tied of tests/golden/model; the reference is the same model with half of each weight.
 Writes preference/<loss>.safetensors: the pairs (ids of chosen and rejected one after another, their lengths, the prompt's
-length of each), the loss, both rewards' means, every gradient. dpo and ipo are trl's DPOTrainer, simpo its CPOTrainer.
+length of each), the loss, every gradient. dpo and ipo are trl's DPOTrainer, simpo its CPOTrainer. reward_model.safetensors
+is of its RewardTrainer on transformers' classifier with one label: also the head, a margin for each pair, the rewards.
 Development only; needs torch, transformers, safetensors and trl (made with trl 1.16.0).
 """
 import copy
@@ -19,9 +20,11 @@ import transformers
 from safetensors.torch import save_file
 from trl.experimental.cpo.cpo_trainer import CPOTrainer
 from trl.trainer.dpo_trainer import DPOTrainer
+from trl.trainer.reward_trainer import RewardTrainer
 
 MODEL = "llama_linear_rope_tied"
-BETA, SIMPO_GAMMA = 0.3, 0.4
+BETA, SIMPO_GAMMA, CENTER_REWARDS = 0.3, 0.4, 0.05
+MARGINS = [0.0, 0.5, -0.25, 1.0]
 # Prompt, chosen and rejected tokens of each pair.
 PAIRS = [(3, 5, 2), (6, 1, 4), (2, 7, 7), (4, 3, 1)]
 
@@ -83,6 +86,43 @@ def simpo_loss(model, ids, attention, completion):
     return CPOTrainer.cpo_loss(trainer, mean[:half], mean[half:])[0].mean()
 
 
+def expected_of(sequences, loss, model):
+    half = len(PAIRS)
+    expected = {"chosen_ids": torch.cat(sequences[:half]).int(), "rejected_ids": torch.cat(sequences[half:]).int(),
+                "chosen_lengths": torch.tensor([len(s) for s in sequences[:half]]).int(),
+                "rejected_lengths": torch.tensor([len(s) for s in sequences[half:]]).int(),
+                "prompt_lengths": torch.tensor([p for p, _, _ in PAIRS]).int(), "loss": loss.detach().reshape(1)}
+    expected.update({"grad." + key: p.grad.clone() for key, p in model.named_parameters()})
+    return expected
+
+
+def write_reward_model(root, folder, sequences):
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(
+        folder, num_labels=1, attn_implementation="eager", dtype=torch.float32)
+    used = set(torch.cat(sequences).tolist())
+    model.config.pad_token_id = next(i for i in range(model.config.vocab_size) if i not in used)
+    with torch.no_grad():
+        model.score.weight.copy_(0.5 * torch.randn(model.score.weight.shape, generator=torch.Generator().manual_seed(11)))
+    ids, attention, _ = padded(sequences)
+    inputs = {"input_ids": ids.masked_fill(attention == 0, model.config.pad_token_id), "attention_mask": attention,
+              "margin": torch.tensor(MARGINS)}
+    trainer = MagicMock(_total_train_tokens=0, _tp_size=1)
+    trainer.accelerator.gather = trainer.accelerator.gather_for_metrics = lambda x: x
+    trainer.args.center_rewards_coefficient = CENTER_REWARDS
+
+    def outputs(margin, **kwargs):  # the trainer leaves it among the inputs, and its own classes take it
+        return model(**kwargs)
+
+    loss, output = RewardTrainer.compute_loss(trainer, outputs, inputs, return_outputs=True)
+    loss.backward()
+    expected = expected_of(sequences, loss, model)
+    expected.update({"score.weight": model.score.weight.detach().clone(), "margin": torch.tensor(MARGINS),
+                     "center_rewards_coefficient": torch.tensor([CENTER_REWARDS]),
+                     "rewards": output.logits.detach()[:, 0].clone()})
+    save_file(expected, os.path.join(root, "preference", "reward_model.safetensors"))
+    print(f"reward_model: loss {loss.item():.7f}, rewards {output.logits[:, 0].tolist()}")
+
+
 def main(root):
     torch.set_num_threads(1)
     folder = os.path.join(root, "model", MODEL)
@@ -94,20 +134,16 @@ def main(root):
             parameter.mul_(0.5)
     sequences = pairs(model.config.vocab_size, 7)
     batch = padded(sequences)
-    half = len(PAIRS)
     os.makedirs(os.path.join(root, "preference"), exist_ok=True)
     for name in ("sigmoid", "ipo", "simpo"):
         model.zero_grad()
         loss = simpo_loss(model, *batch) if name == "simpo" else dpo_loss(name, model, reference, *batch)
         loss.backward()
-        expected = {"chosen_ids": torch.cat(sequences[:half]).int(), "rejected_ids": torch.cat(sequences[half:]).int(),
-                    "chosen_lengths": torch.tensor([len(s) for s in sequences[:half]]).int(),
-                    "rejected_lengths": torch.tensor([len(s) for s in sequences[half:]]).int(),
-                    "prompt_lengths": torch.tensor([p for p, _, _ in PAIRS]).int(), "loss": loss.detach().reshape(1),
-                    "beta": torch.tensor([BETA]), "simpo_gamma": torch.tensor([SIMPO_GAMMA])}
-        expected.update({"grad." + key: p.grad.clone() for key, p in model.named_parameters()})
+        expected = expected_of(sequences, loss, model)
+        expected.update({"beta": torch.tensor([BETA]), "simpo_gamma": torch.tensor([SIMPO_GAMMA])})
         save_file(expected, os.path.join(root, "preference", name + ".safetensors"))
         print(f"{name}: loss {loss.item():.7f}")
+    write_reward_model(root, folder, sequences)
 
 
 if __name__ == "__main__":
