@@ -23,8 +23,7 @@ absl::StatusOr<RewardModelMetrics> PairRewardLoss(const RewardModelOptions& opti
   const std::vector<int64_t> slots = LastMarkedSlots(packed);
   std::vector<float> reward;
   for (const int64_t slot : slots) reward.push_back(values[static_cast<size_t>(slot)]);
-  std::vector<PreferencePair> places;
-  for (int64_t i = 0; i < static_cast<int64_t>(packed.groups.size()); ++i) places.push_back({2 * i, 2 * i + 1});
+  const std::vector<PreferencePair> places = PairsOf(packed);
   std::vector<float> d_reward(reward.size());
   ASSIGN_OR_RETURN(const RewardModelMetrics metrics,
                    RewardModelLoss(options, {.pairs = places, .reward = reward, .margin = margin}, pairs, d_reward));

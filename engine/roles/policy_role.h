@@ -84,9 +84,9 @@ class PolicyRole : public ModelRole {
   absl::StatusOr<std::vector<Answer>> GenerateAnswers(const GenerateOrder& order);
   absl::Status ScoreAnswers(const PromptDataset& prompts, absl::Span<Answer> answers, const std::string& prefix,
                             MetricSums* metrics);
-  // `array` of all answers, and their entropy where that is not null; the number of micro-batches it took.
-  absl::StatusOr<int64_t> FillLogProbs(CausalLm& model, std::vector<float> Answer::*array, absl::Span<Answer> answers,
-                                       MetricSums* entropy) const;
+  // `array` of the answers in the micro-batches, and their entropy where that is not null.
+  absl::Status FillLogProbs(CausalLm& model, absl::Span<const PackedAnswers> micro_batches,
+                            std::vector<float> Answer::*array, absl::Span<Answer> answers, MetricSums* entropy) const;
   // Mean divergence of the answers' tokens from the reference, by k1, over all ranks. Collective.
   absl::StatusOr<double> MeasureDivergence(absl::Span<Answer> answers);
 

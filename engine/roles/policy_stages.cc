@@ -131,10 +131,9 @@ absl::Status PolicyRole::RewardStage(Step* step) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> PolicyRole::FillLogProbs(CausalLm& model, std::vector<float> Answer::*array,
-                                                 absl::Span<Answer> answers, MetricSums* entropy) const {
-  ASSIGN_OR_RETURN(const std::vector<PackedAnswers> micro_batches,
-                   PackAllAnswers(answers, spec_.data().max_token_len_per_gpu()));
+absl::Status PolicyRole::FillLogProbs(CausalLm& model, absl::Span<const PackedAnswers> micro_batches,
+                                      std::vector<float> Answer::*array, absl::Span<Answer> answers,
+                                      MetricSums* entropy) const {
   for (const PackedAnswers& packed : micro_batches) {
     ASSIGN_OR_RETURN(const TokenScores scores,
                      model.Score(packed.batch, {.temperature = policy_.temperature, .entropy = entropy != nullptr}));
@@ -146,16 +145,22 @@ absl::StatusOr<int64_t> PolicyRole::FillLogProbs(CausalLm& model, std::vector<fl
       }
     }
   }
-  return static_cast<int64_t>(micro_batches.size());
+  return absl::OkStatus();
 }
 
 absl::Status PolicyRole::LogProbStage(Step* step) {
-  const absl::StatusOr<int64_t> micro_batches =
-      FillLogProbs(*model_, &Answer::old_log_prob, absl::MakeSpan(step->answers), /*entropy=*/&step->metrics);
-  RETURN_IF_ERROR(communicator_->Agree(micro_batches.status()));
+  const int64_t token_slots = spec_.data().max_token_len_per_gpu();
+  int64_t micro_batches = 0;
+  const absl::Status filled = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const std::vector<PackedAnswers> packed, PackAllAnswers(step->answers, token_slots));
+    micro_batches = static_cast<int64_t>(packed.size());
+    return FillLogProbs(*model_, packed, &Answer::old_log_prob, absl::MakeSpan(step->answers),
+                        /*entropy=*/&step->metrics);
+  }();
+  RETURN_IF_ERROR(communicator_->Agree(filled));
   step->flops += AnswerFlops(parameters_->config(), step->answers) / 3;
-  step->metrics.AddMax("micro_batches", static_cast<double>(*micro_batches));
-  step->metrics.AddSum("token_slots", static_cast<double>(*micro_batches * spec_.data().max_token_len_per_gpu()));
+  step->metrics.AddMax("micro_batches", static_cast<double>(micro_batches));
+  step->metrics.AddSum("token_slots", static_cast<double>(micro_batches * token_slots));
   // How far the rollout engine's numbers are from the trainer's, and the weights that correct for it.
   const ResponseTokens tokens(step->answers);
   const std::vector<float> old_log_prob = tokens.Gather(step->answers, &Answer::old_log_prob);
@@ -188,16 +193,21 @@ absl::Status PolicyRole::LogProbStage(Step* step) {
 
 absl::Status PolicyRole::RefLogProbStage(Step* step) {
   if (reference_ == nullptr) return NotOfThisRecipe("ref_logprob");
-  const auto micro_batches =
-      FillLogProbs(*reference_, &Answer::ref_log_prob, absl::MakeSpan(step->answers), /*entropy=*/nullptr);
+  const absl::Status filled = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const std::vector<PackedAnswers> packed,
+                     PackAllAnswers(step->answers, spec_.data().max_token_len_per_gpu()));
+    return FillLogProbs(*reference_, packed, &Answer::ref_log_prob, absl::MakeSpan(step->answers), /*entropy=*/nullptr);
+  }();
   step->flops += AnswerFlops(reference_parameters_->config(), step->answers) / 3;
-  return communicator_->Agree(micro_batches.status());
+  return communicator_->Agree(filled);
 }
 
 absl::StatusOr<double> PolicyRole::MeasureDivergence(absl::Span<Answer> answers) {
   const absl::Status local = [&]() -> absl::Status {
-    RETURN_IF_ERROR(FillLogProbs(*model_, &Answer::old_log_prob, answers, /*entropy=*/nullptr).status());
-    return FillLogProbs(*reference_, &Answer::ref_log_prob, answers, /*entropy=*/nullptr).status();
+    ASSIGN_OR_RETURN(const std::vector<PackedAnswers> packed,
+                     PackAllAnswers(answers, spec_.data().max_token_len_per_gpu()));
+    RETURN_IF_ERROR(FillLogProbs(*model_, packed, &Answer::old_log_prob, answers, /*entropy=*/nullptr));
+    return FillLogProbs(*reference_, packed, &Answer::ref_log_prob, answers, /*entropy=*/nullptr);
   }();
   RETURN_IF_ERROR(communicator_->Agree(local));
   std::vector<double> sums(2, 0.0);

@@ -39,13 +39,9 @@ absl::Status PolicyRole::SelectFor(const std::vector<int32_t>& chosen, int64_t u
   std::vector<float> Answer::*const log_prob = update == 0 ? &Answer::old_log_prob : &Answer::log_prob;
   if (update > 0) {
     const absl::Status scored = [&]() -> absl::Status {
-      ASSIGN_OR_RETURN(const std::vector<PackedAnswers> micro_batches,
+      ASSIGN_OR_RETURN(const std::vector<PackedAnswers> packed,
                        PackAnswers(answers, chosen, spec_.data().max_token_len_per_gpu()));
-      for (const PackedAnswers& packed : micro_batches) {
-        ASSIGN_OR_RETURN(const TokenScores scores, model_->Score(packed.batch, {.temperature = policy_.temperature}));
-        FromSlots(scores.log_prob, packed, &Answer::log_prob, answers);
-      }
-      return absl::OkStatus();
+      return FillLogProbs(*model_, packed, &Answer::log_prob, answers, /*entropy=*/nullptr);
     }();
     RETURN_IF_ERROR(communicator_->Agree(scored));
     step->flops += AnswerFlops(parameters_->config(), answers, chosen) / 3;

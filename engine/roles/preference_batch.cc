@@ -129,8 +129,7 @@ absl::StatusOr<std::vector<float>> PreferenceRole::LossOf(const Batch& batch, co
                                                           absl::Span<const float> ref_log_prob,
                                                           MetricSums* sums) const {
   if (tuning_.pairs) {
-    std::vector<PreferencePair> pairs;
-    for (int64_t i = 0; i < static_cast<int64_t>(packed.groups.size()); ++i) pairs.push_back({2 * i, 2 * i + 1});
+    const std::vector<PreferencePair> pairs = PairsOf(packed);
     return LossOfPairs(
         batch, {.batch = packed.tokens(), .pairs = pairs, .log_prob = log_prob, .ref_log_prob = ref_log_prob}, sums);
   }

@@ -50,4 +50,10 @@ PackedGroups PackGroups(absl::Span<const SequenceGroup> groups, absl::Span<const
   return packed;
 }
 
+std::vector<PreferencePair> PairsOf(const PackedGroups& packed) {
+  std::vector<PreferencePair> pairs;
+  for (int64_t i = 0; i < static_cast<int64_t>(packed.groups.size()); ++i) pairs.push_back({2 * i, 2 * i + 1});
+  return pairs;
+}
+
 }  // namespace sluice::engine

@@ -10,6 +10,7 @@
 #include "engine/data/batch_plan.h"
 #include "engine/data/micro_batch.h"
 #include "engine/data/row_encoder.h"
+#include "engine/loss/preference_loss.h"
 #include "engine/loss/token_batch.h"
 
 namespace sluice::engine {
@@ -39,5 +40,9 @@ absl::StatusOr<BatchPlan> PlanGroups(absl::Span<const SequenceGroup> groups, int
 
 // One micro-batch of the plan. REQUIRES: they fit.
 PackedGroups PackGroups(absl::Span<const SequenceGroup> groups, absl::Span<const int32_t> chosen, int64_t token_slots);
+
+// As places in packed.sequences, one for each group. REQUIRES: a group is a chosen and a rejected answer, in this
+// order.
+std::vector<PreferencePair> PairsOf(const PackedGroups& packed);
 
 }  // namespace sluice::engine

@@ -39,14 +39,9 @@ TEST_P(ModelParityTest, LossAndEveryGradient) {
   const double scored = static_cast<double>(golden_->batch.scored_tokens());
   ASSERT_OK_AND_ASSIGN(const double loss, testing::ForwardBackwardLoss(*model_, golden_->batch, 1 / scored));
   EXPECT_NEAR(loss, golden_->Expected("loss_sum")[0], 1e-5 * loss);
-  ASSERT_OK_AND_ASSIGN(const HostTensors gradients, parameters_->ExportGradients());
-  for (const TensorData& gradient : gradients.tensors) {
-    const float* begin = reinterpret_cast<const float*>(gradient.bytes.data());
-    EXPECT_EQ(testing::Difference({begin, begin + gradient.bytes.size() / sizeof(float)},
-                                  golden_->Expected("grad." + gradient.spec.name), 1e-5, 1e-6),
-              "")
-        << gradient.spec.name;
-  }
+  ASSERT_OK_AND_ASSIGN(const std::string differences,
+                       testing::GradientDifferences(*golden_, *parameters_, {.relative = 1e-5, .absolute = 1e-6}));
+  EXPECT_EQ(differences, "");
 }
 
 TEST_P(ModelParityTest, LossesOfTenAdamWSteps) {

@@ -67,8 +67,7 @@ class PreferenceParityTest : public ::testing::TestWithParam<std::string> {
     for (const std::vector<int32_t>& micro_batch : plan.ranks[0]) {
       const PackedGroups packed = PackGroups(groups_, micro_batch, token_slots);
       ASSIGN_OR_RETURN(const TokenScores ref_scores, reference->Score(packed.batch, {}));
-      std::vector<PreferencePair> pairs;
-      for (int64_t i = 0; i < static_cast<int64_t>(micro_batch.size()); ++i) pairs.push_back({2 * i, 2 * i + 1});
+      const std::vector<PreferencePair> pairs = PairsOf(packed);
       const auto loss = [&](const TokenScores& scores) -> absl::StatusOr<TokenGradients> {
         TokenGradients gradients;
         gradients.d_log_prob.resize(scores.log_prob.size());
@@ -100,18 +99,9 @@ TEST_P(PreferenceParityTest, LossAndEveryGradientAreTrls) {
   for (const int64_t token_slots : {24, 40, 100}) {
     ASSERT_OK_AND_ASSIGN(const double loss, Run(token_slots));
     EXPECT_NEAR(loss, expected, 1e-5 * expected) << token_slots;
-    ASSERT_OK_AND_ASSIGN(const HostTensors gradients, parameters_->ExportGradients());
-    EXPECT_FALSE(gradients.tensors.empty());
-    for (const TensorData& gradient : gradients.tensors) {
-      const float* begin = reinterpret_cast<const float*>(gradient.bytes.data());
-      const std::vector<float> want = golden_->Expected("grad." + gradient.spec.name);
-      // What cancels in a sum is rounded by the largest of its terms.
-      float largest = 0;
-      for (const float value : want) largest = std::max(largest, std::abs(value));
-      EXPECT_EQ(testing::Difference({begin, begin + gradient.bytes.size() / sizeof(float)}, want, 1e-5, 1e-5 * largest),
-                "")
-          << gradient.spec.name << ", " << token_slots << " slots";
-    }
+    ASSERT_OK_AND_ASSIGN(const std::string differences,
+                         testing::GradientDifferences(*golden_, *parameters_, {.relative = 1e-5, .of_largest = 1e-5}));
+    EXPECT_EQ(differences, "") << token_slots << " slots";
   }
 }
 

@@ -124,17 +124,9 @@ TEST_F(RewardModelParityTest, LossAndEveryGradientAreTrls) {
     const double expected = golden_->Expected("loss")[0];
     EXPECT_NEAR(sum.loss, expected, 1e-5 * expected) << token_slots;
     EXPECT_EQ(sum.accuracy.Mean(), 0.75);  // the third pair is the wrong way round
-    ASSERT_OK_AND_ASSIGN(const HostTensors gradients, parameters_->ExportGradients());
-    EXPECT_FALSE(gradients.tensors.empty());
-    for (const TensorData& gradient : gradients.tensors) {
-      const float* begin = reinterpret_cast<const float*>(gradient.bytes.data());
-      const std::vector<float> want = golden_->Expected("grad." + gradient.spec.name);
-      float largest = 0;
-      for (const float value : want) largest = std::max(largest, std::abs(value));
-      EXPECT_EQ(testing::Difference({begin, begin + gradient.bytes.size() / sizeof(float)}, want, 1e-5, 1e-5 * largest),
-                "")
-          << gradient.spec.name << ", " << token_slots << " slots";
-    }
+    ASSERT_OK_AND_ASSIGN(const std::string differences,
+                         testing::GradientDifferences(*golden_, *parameters_, {.relative = 1e-5, .of_largest = 1e-5}));
+    EXPECT_EQ(differences, "") << token_slots << " slots";
   }
 }
 

@@ -177,7 +177,8 @@ def gpus_taken():
 
 
 def disturb(tool, name, signal_number):
-    overrides = ["trainer.n_gpus_per_node=2", "engine.full_determinism=true", "engine.model_dtype=bf16", "trainer.save_freq=5"]
+    overrides = ["trainer.n_gpus_per_node=2", "engine.full_determinism=true", "engine.model_dtype=bf16", "trainer.save_freq=5",
+                 "trainer.max_ckpt_to_keep=2"]  # fmt: skip
     steps = 400
     command = [str(tool.bin / "sluice"), "run", *tool.arguments(name, *overrides, f"trainer.total_training_steps={steps}")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -185,7 +186,7 @@ def disturb(tool, name, signal_number):
     metrics = tool.output(name) / "metrics.jsonl"
     os.set_blocking(process.stdout.fileno(), False)
     printed = ""
-    while process.poll() is None and (goes_on is None):
+    while process.poll() is None and goes_on is None:
         time.sleep(0.05)
         with contextlib.suppress(TypeError, BlockingIOError):
             printed += process.stdout.read() or ""

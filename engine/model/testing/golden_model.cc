@@ -1,10 +1,12 @@
 #include "engine/model/testing/golden_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/file_system.h"
 #include "common/status_macros.h"
@@ -105,6 +107,23 @@ std::string Difference(const std::vector<float>& got, const std::vector<float>& 
   if (worst <= 1) return "";
   return absl::StrFormat("element %d of %d is %.9g, expected %.9g: %.2f times the tolerance", where, got.size(),
                          got[where], want[where], worst);
+}
+
+absl::StatusOr<std::string> GradientDifferences(const GoldenModel& golden, const Parameters& parameters,
+                                                const GradientTolerance& tolerance) {
+  ASSIGN_OR_RETURN(const HostTensors gradients, parameters.ExportGradients());
+  if (gradients.tensors.empty()) return absl::InvalidArgumentError("there are no gradients");
+  std::string differences;
+  for (const TensorData& gradient : gradients.tensors) {
+    const float* begin = reinterpret_cast<const float*>(gradient.bytes.data());
+    const std::vector<float> want = golden.Expected("grad." + gradient.spec.name);
+    float largest = 0;
+    for (const float value : want) largest = std::max(largest, std::abs(value));
+    const std::string difference = Difference({begin, begin + gradient.bytes.size() / sizeof(float)}, want,
+                                              tolerance.relative, tolerance.absolute + tolerance.of_largest * largest);
+    if (!difference.empty()) absl::StrAppend(&differences, gradient.spec.name, ": ", difference, "\n");
+  }
+  return differences;
 }
 
 }  // namespace sluice::engine::testing

@@ -42,4 +42,16 @@ MicroBatch OneSequence(const MicroBatch& batch, int64_t index);
 // Empty, or a sentence about the element of `got` furthest outside of absolute + relative * |want|; NaN is outside.
 std::string Difference(const std::vector<float>& got, const std::vector<float>& want, double relative, double absolute);
 
+// Outside of absolute + of_largest * (the largest |want| of a tensor) + relative * |want|.
+struct GradientTolerance {
+  double relative = 0;
+  double absolute = 0;
+  double of_largest = 0;  // for what cancels in a sum: it is rounded by the largest of its terms
+};
+
+// Empty, or Difference's sentence for each gradient of `parameters` that is not the golden's `grad.<parameter>`, a line
+// each. InvalidArgument: there are no gradients.
+absl::StatusOr<std::string> GradientDifferences(const GoldenModel& golden, const Parameters& parameters,
+                                                const GradientTolerance& tolerance);
+
 }  // namespace sluice::engine::testing
