@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "common/status.h"
 #include "common/status_macros.h"
+#include "engine/device/engine_stream.h"
 
 namespace sluice::engine {
 namespace {
@@ -199,7 +200,6 @@ absl::StatusOr<std::vector<RolloutEngine::Chunk>> RolloutEngine::Prepare(const S
     waiting_.erase(place);
     ++admitted;
   }
-  std::stable_partition(chunks.begin(), chunks.end(), [](const Chunk& chunk) { return chunk.tokens == 1; });
   return chunks;
 }
 
@@ -214,14 +214,16 @@ absl::StatusOr<std::vector<kernels::SampledToken>> RolloutEngine::Draw(const std
   }
   std::vector<kernels::SampledToken> drawn(rows.size());
   if (rows.empty()) return drawn;
-  const absl::Status status = kernels::Run(kernels::Sampling{.logits = logits, .rows = rows, .out = drawn});
+  const kernels::Stream stream = EngineStream(parameters_->device());
+  const absl::Status status = kernels::Run(kernels::Sampling{.logits = logits, .rows = rows, .out = drawn}, stream);
   if (status.ok()) return drawn;
   // Once more, one by one, to name the request.
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto row = static_cast<int64_t>(i);
     RETURN_IF_ERROR(Annotate(kernels::Run(kernels::Sampling{.logits = logits.Rows(row, row + 1),
                                                             .rows = std::span(rows).subspan(i, 1),
-                                                            .out = std::span(drawn).subspan(i, 1)}),
+                                                            .out = std::span(drawn).subspan(i, 1)},
+                                          stream),
                              absl::StrCat("request ", sequences[i]->id(), ", token ", sequences[i]->generated())));
   }
   return status;

@@ -31,12 +31,6 @@ int64_t RowsFor(int64_t tokens, int64_t most, kernels::Device device) {
   return std::min(rows, most);
 }
 
-absl::Status CopyInts(const std::vector<int32_t>& from, TensorView to) {
-  if (from.empty()) return absl::OkStatus();
-  const auto count = static_cast<int64_t>(from.size());
-  return CopyTensor(ConstTensorView(from.data(), {count}), to.Rows(0, count));
-}
-
 }  // namespace
 
 RolloutModel::RolloutModel(const Parameters* parameters, const RolloutModelOptions& options)
@@ -57,11 +51,13 @@ void RolloutModel::Carve(Carver& carver) {
     cache.keys = carver.Take(dtype, pages);
     cache.values = carver.Take(dtype, pages);
   }
-  token_ids_ = carver.Take(DType::kInt32, {tokens});
-  position_ids_ = carver.Take(DType::kInt32, {tokens});
-  slots_ = carver.Take(DType::kInt32, {tokens});
-  block_table_ = carver.Take(DType::kInt32, {sequences * table_width()});
-  logit_rows_ = carver.Take(DType::kInt32, {sequences});
+  inputs_ = carver.Take(DType::kInt32, {4 * tokens + sequences * (1 + table_width())});
+  token_ids_ = inputs_.Rows(0, tokens);
+  position_ids_ = inputs_.Rows(tokens, 2 * tokens);
+  slots_ = inputs_.Rows(2 * tokens, 3 * tokens);
+  sequences_ = inputs_.Rows(3 * tokens, 4 * tokens);
+  logit_rows_ = inputs_.Rows(4 * tokens, 4 * tokens + sequences);
+  block_table_ = inputs_.Rows(4 * tokens + sequences, inputs_.dim(0));
   inv_freq_ = carver.Take(DType::kFloat32, {config.head_dim / 2});
   cos_sin_ = carver.Take(DType::kFloat32, {tokens, config.head_dim});
   const LayerActivations shared = LayerActivations::CarveShared(config, dtype, tokens, Recompute::kNone, carver);
@@ -95,17 +91,20 @@ absl::Status RolloutModel::Allocate() {
   return CopyTensor(ConstTensorView(inv_freq.data(), {static_cast<int64_t>(inv_freq.size())}), inv_freq_);
 }
 
-void RolloutModel::Free() {
-  memory_ = DeviceMemory();
-  host_logits_ = {};
+void RolloutModel::Free() { memory_ = DeviceMemory(); }
+
+// Between two phases the trainer has the memory, and may have moved the weights. Plans of products stay.
+void RolloutModel::ForgetWhatMoved() {
+  const std::pair<const void*, const void*> at = {memory_.View(0, DType::kInt32, {1}).data, parameters_->values().data};
+  if (at == recorded_at_) return;
+  for (auto& [rows, recorded] : recorded_) recorded.graph.reset();
+  recorded_at_ = at;
 }
 
 RolloutModel::Pass RolloutModel::Describe(std::span<const PassSequence> sequences) const {
   Pass pass;
   pass.cu_seqlens = {0};
-  for (const PassSequence& sequence : sequences) {
-    pass.table_width = std::max(pass.table_width, static_cast<int64_t>(sequence.blocks.size()));
-  }
+  const auto width = static_cast<size_t>(table_width());
   for (const PassSequence& sequence : sequences) {
     int64_t position = sequence.computed;
     for (const int32_t id : sequence.token_ids) {
@@ -113,48 +112,83 @@ RolloutModel::Pass RolloutModel::Describe(std::span<const PassSequence> sequence
       pass.ids.push_back(id);
       pass.positions.push_back(static_cast<int32_t>(position));
       pass.slots.push_back(static_cast<int32_t>(block * options_.block_size + position % options_.block_size));
+      pass.sequences.push_back(static_cast<int32_t>(pass.context_lengths.size()));
       ++position;
     }
     if (sequence.wants_logits) pass.logit_rows.push_back(static_cast<int32_t>(pass.ids.size()) - 1);
     pass.cu_seqlens.push_back(static_cast<int32_t>(pass.ids.size()));
     pass.context_lengths.push_back(static_cast<int32_t>(position));
     pass.table.insert(pass.table.end(), sequence.blocks.begin(), sequence.blocks.end());
-    pass.table.resize(pass.context_lengths.size() * static_cast<size_t>(pass.table_width), 0);
+    pass.table.resize(pass.context_lengths.size() * width, 0);
   }
   return pass;
 }
 
-absl::Status RolloutModel::Upload(const Pass& pass, int64_t rows) {
-  std::vector<int32_t> ids = pass.ids, positions = pass.positions;
-  ids.resize(static_cast<size_t>(rows), 0);
-  positions.resize(static_cast<size_t>(rows), 0);
-  RETURN_IF_ERROR(CopyInts(ids, token_ids_));
-  RETURN_IF_ERROR(CopyInts(positions, position_ids_));
-  RETURN_IF_ERROR(CopyInts(pass.slots, slots_));
-  RETURN_IF_ERROR(CopyInts(pass.table, block_table_));
-  return CopyInts(pass.logit_rows, logit_rows_);
+// All in one copy, laid out as in Carve. What pads the rows belongs to no sequence and is written to no page.
+absl::Status RolloutModel::Upload(const Pass& pass) {
+  const auto tokens = static_cast<size_t>(options_.max_batched_tokens);
+  std::vector<int32_t> inputs;
+  inputs.reserve(4 * tokens + static_cast<size_t>(options_.max_sequences) + pass.table.size());
+  const auto append = [&](const std::vector<int32_t>& values, size_t room, int32_t padding) {
+    inputs.insert(inputs.end(), values.begin(), values.end());
+    inputs.insert(inputs.end(), room - values.size(), padding);
+  };
+  append(pass.ids, tokens, 0);
+  append(pass.positions, tokens, 0);
+  append(pass.slots, tokens, -1);
+  append(pass.sequences, tokens, -1);
+  append(pass.logit_rows, static_cast<size_t>(options_.max_sequences), 0);
+  append(pass.table, pass.table.size(), 0);
+  const auto count = static_cast<int64_t>(inputs.size());
+  return CopyTensor(ConstTensorView(inputs.data(), {count}), inputs_.Rows(0, count));
 }
 
 absl::StatusOr<ConstTensorView> RolloutModel::Forward(std::span<const PassSequence> sequences) {
   if (!allocated()) return absl::FailedPreconditionError("the rollout's cache is not allocated");
   const kernels::Device device = parameters_->device();
   const Pass pass = Describe(sequences);
-  const int64_t rows = RowsFor(static_cast<int64_t>(pass.ids.size()), options_.max_batched_tokens, device);
-  RETURN_IF_ERROR(Upload(pass, rows));
+  const auto wanted = static_cast<int64_t>(pass.logit_rows.size());
+  const PassRows rows = {RowsFor(static_cast<int64_t>(pass.ids.size()), options_.max_batched_tokens, device),
+                         wanted == 0 ? 0 : RowsFor(wanted, options_.max_sequences, device)};
+  RETURN_IF_ERROR(Upload(pass));
+  const ConstTensorView logits = logits_.Rows(0, wanted);
+  if (device.is_cpu()) {
+    RETURN_IF_ERROR(Compute(pass, rows));
+    return logits;
+  }
+  ForgetWhatMoved();
+  Recorded& recorded = recorded_[rows];
+  if (!recorded.ran) {
+    // The first run makes plans and chooses algorithms; a recording could not.
+    recorded.ran = true;
+    RETURN_IF_ERROR(Compute(pass, rows));
+    return logits;
+  }
+  if (recorded.graph == nullptr) {
+    ASSIGN_OR_RETURN(recorded.graph, CudaGraph::Capture(EngineStream(device), [&] { return Compute(pass, rows); }));
+  }
+  RETURN_IF_ERROR(recorded.graph->Launch(EngineStream(device)));
+  return logits;
+}
+
+// On CUDA what is launched depends on `rows` alone.
+absl::Status RolloutModel::Compute(const Pass& pass, const PassRows& rows) {
   const LayerContext context{.config = &parameters_->config(),
-                             .tokens = rows,
-                             .cos_sin = cos_sin_.Rows(0, rows),
-                             .stream = EngineStream(device)};
+                             .tokens = rows.tokens,
+                             .cos_sin = cos_sin_.Rows(0, rows.tokens),
+                             .stream = EngineStream(parameters_->device())};
   RETURN_IF_ERROR(ForwardLayers(pass, context));
-  return Head(pass, context);
+  return Head(rows.logits, context);
 }
 
 absl::Status RolloutModel::ForwardLayers(const Pass& pass, const LayerContext& context) {
   const ModelConfig& config = parameters_->config();
   const ModelWeights& weights = parameters_->weights();
-  const int64_t rows = context.tokens, used = pass.cu_seqlens.back();
-  const auto sequences = static_cast<int64_t>(pass.context_lengths.size());
-  const TensorView table(block_table_.data, DType::kInt32, {sequences, pass.table_width}, block_table_.device);
+  const int64_t rows = context.tokens;
+  // On CUDA the table has room for every sequence there may be, so that its shape says nothing of the pass.
+  const int64_t sequences =
+      context.stream.device.is_cpu() ? static_cast<int64_t>(pass.context_lengths.size()) : options_.max_sequences;
+  const TensorView table(block_table_.data, DType::kInt32, {sequences, table_width()}, block_table_.device);
   RETURN_IF_ERROR(kernels::Run(
       kernels::RotaryTable{
           .positions = position_ids_.Rows(0, rows), .inv_freq = inv_freq_, .cos_sin = cos_sin_.Rows(0, rows)},
@@ -163,25 +197,25 @@ absl::Status RolloutModel::ForwardLayers(const Pass& pass, const LayerContext& c
       kernels::EmbeddingForward{
           .ids = token_ids_.Rows(0, rows), .weight = weights.embedding, .y = activations_.residual_in.Rows(0, rows)},
       context.stream));
-  const TensorView out = activations_.attention.Rows(0, used).Reshaped({used, config.heads, config.head_dim});
+  const TensorView out = activations_.attention.Rows(0, rows).Reshaped({rows, config.heads, config.head_dim});
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     const auto index = static_cast<size_t>(layer);
     const ConstTensorView previous = layer == 0 ? ConstTensorView::Empty() : activations_.residual_mid;
     RETURN_IF_ERROR(AttentionInputs(context, previous, weights.layers[index], activations_, branch_));
     const AttentionHeads heads = HeadsOf(context, activations_);
     const LayerCache& cache = caches_[index];
-    RETURN_IF_ERROR(kernels::Run(kernels::PagedAppend{.k = heads.k.Rows(0, used),
-                                                      .v = heads.v.Rows(0, used),
-                                                      .slots = slots_.Rows(0, used),
-                                                      .k_cache = cache.keys,
-                                                      .v_cache = cache.values},
-                                 context.stream));
-    RETURN_IF_ERROR(kernels::Forward(kernels::PagedAttention{.q = heads.q.Rows(0, used),
+    RETURN_IF_ERROR(kernels::Run(
+        kernels::PagedAppend{
+            .k = heads.k, .v = heads.v, .slots = slots_.Rows(0, rows), .k_cache = cache.keys, .v_cache = cache.values},
+        context.stream));
+    RETURN_IF_ERROR(kernels::Forward(kernels::PagedAttention{.q = heads.q,
                                                              .k_cache = cache.keys,
                                                              .v_cache = cache.values,
                                                              .block_table = table,
                                                              .cu_seqlens = pass.cu_seqlens,
                                                              .context_lengths = pass.context_lengths,
+                                                             .sequences = sequences_.Rows(0, rows),
+                                                             .positions = position_ids_.Rows(0, rows),
                                                              .scale = AttentionScale(config),
                                                              .window = config.windows[index],
                                                              .out = out},
@@ -192,12 +226,11 @@ absl::Status RolloutModel::ForwardLayers(const Pass& pass, const LayerContext& c
   return absl::OkStatus();
 }
 
-absl::StatusOr<ConstTensorView> RolloutModel::Head(const Pass& pass, const LayerContext& context) {
+absl::Status RolloutModel::Head(int64_t logit_rows, const LayerContext& context) {
+  if (logit_rows == 0) return absl::OkStatus();
   const ModelConfig& config = parameters_->config();
   const ModelWeights& weights = parameters_->weights();
   const int64_t rows = context.tokens;
-  const auto wanted = static_cast<int64_t>(pass.logit_rows.size());
-  if (wanted == 0) return ConstTensorView(logits_.Rows(0, 0));
   RETURN_IF_ERROR(kernels::Forward(kernels::RmsNormForward{.x = branch_.Rows(0, rows),
                                                            .residual = activations_.residual_mid.Rows(0, rows),
                                                            .weight = weights.final_norm,
@@ -207,21 +240,15 @@ absl::StatusOr<ConstTensorView> RolloutModel::Head(const Pass& pass, const Layer
                                                            .rstd = final_rstd_.Rows(0, rows)},
                                    context.stream));
   // The wanted rows, gathered as an embedding gathers its rows.
-  RETURN_IF_ERROR(kernels::Forward(
-      kernels::EmbeddingForward{
-          .ids = logit_rows_.Rows(0, wanted), .weight = hidden_.Rows(0, rows), .y = head_input_.Rows(0, wanted)},
-      context.stream));
-  const int64_t head_rows = RowsFor(wanted, options_.max_sequences, parameters_->device());
-  RETURN_IF_ERROR(kernels::Run(
-      kernels::MatMul{
-          .a = head_input_.Rows(0, head_rows), .b = weights.head, .transpose_b = true, .c = logits_.Rows(0, head_rows)},
-      context.stream));
-  const TensorView logits = logits_.Rows(0, wanted);
-  if (logits.device.is_cpu()) return ConstTensorView(logits);
-  host_logits_.resize(static_cast<size_t>(logits.elements()));
-  const TensorView host(host_logits_.data(), logits.shape);
-  RETURN_IF_ERROR(CopyTensor(logits, host));
-  return ConstTensorView(host);
+  RETURN_IF_ERROR(kernels::Forward(kernels::EmbeddingForward{.ids = logit_rows_.Rows(0, logit_rows),
+                                                             .weight = hidden_.Rows(0, rows),
+                                                             .y = head_input_.Rows(0, logit_rows)},
+                                   context.stream));
+  return kernels::Run(kernels::MatMul{.a = head_input_.Rows(0, logit_rows),
+                                      .b = weights.head,
+                                      .transpose_b = true,
+                                      .c = logits_.Rows(0, logit_rows)},
+                      context.stream);
 }
 
 }  // namespace sluice::engine

@@ -8,12 +8,15 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/device/cuda_graph.h"
 #include "engine/device/device_memory.h"
 #include "engine/model/decoder_layer.h"
 #include "engine/model/parameters.h"
@@ -52,8 +55,9 @@ class RolloutModel {
   // bytes() after Allocate.
   static int64_t BytesFor(const Parameters& parameters, const RolloutModelOptions& options);
 
-  // Logits [R, V] fp32 on the host, one row for each sequence that wants them, in order; valid until the next call.
-  // Sequences with one token come first, for the sake of CUDA. Writes the sequences' keys and values to their pages.
+  // Logits [R, V] fp32 on the parameters' device, one row for each sequence that wants them, in order; valid until the
+  // next call. Writes the sequences' keys and values to their pages. On CUDA the pass is issued, not waited for; what
+  // came with as many rows before is recorded as a CUDA graph and launched as one.
   // FailedPrecondition without memory. REQUIRES: ids within the vocabulary; sizes within the options.
   absl::StatusOr<kernels::ConstTensorView> Forward(std::span<const PassSequence> sequences);
 
@@ -64,31 +68,44 @@ class RolloutModel {
   };
   // What a pass is, on the host.
   struct Pass {
-    std::vector<int32_t> ids, positions, slots;
+    std::vector<int32_t> ids, positions, slots, sequences;  // by token
     std::vector<int32_t> cu_seqlens, context_lengths;
-    std::vector<int32_t> table;       // [S, width]
+    std::vector<int32_t> table;       // [S, table_width()]
     std::vector<int32_t> logit_rows;  // the token rows whose logits are wanted
-    int64_t table_width = 0;
+  };
+  // How many rows a pass computes: of tokens, and of logits. Little else decides what is launched.
+  struct PassRows {
+    int64_t tokens = 0;
+    int64_t logits = 0;
+    friend auto operator<=>(const PassRows&, const PassRows&) = default;
+  };
+  struct Recorded {
+    bool ran = false;
+    std::unique_ptr<CudaGraph> graph;
   };
 
   void Carve(Carver& carver);
   int64_t table_width() const;
   Pass Describe(std::span<const PassSequence> sequences) const;
-  absl::Status Upload(const Pass& pass, int64_t rows);
+  absl::Status Upload(const Pass& pass);
+  absl::Status Compute(const Pass& pass, const PassRows& rows);
   absl::Status ForwardLayers(const Pass& pass, const LayerContext& context);
-  absl::StatusOr<kernels::ConstTensorView> Head(const Pass& pass, const LayerContext& context);
+  absl::Status Head(int64_t logit_rows, const LayerContext& context);
+  void ForgetWhatMoved();
 
   const Parameters* parameters_;
   RolloutModelOptions options_;
   DeviceMemory memory_;
-  std::vector<float> host_logits_;  // of a pass on a GPU
+  std::map<PassRows, Recorded> recorded_;            // on CUDA
+  std::pair<const void*, const void*> recorded_at_;  // cache and weights that the graphs point to
 
   std::vector<LayerCache> caches_;
-  kernels::TensorView token_ids_, position_ids_, slots_;  // [T] int32
-  kernels::TensorView block_table_;                       // [S * pages of the longest sequence] int32
-  kernels::TensorView logit_rows_;                        // [S] int32
-  kernels::TensorView inv_freq_;                          // [D / 2] fp32
-  kernels::TensorView cos_sin_;                           // [T, D] fp32
+  kernels::TensorView inputs_;                                        // int32: the six below, one after the other
+  kernels::TensorView token_ids_, position_ids_, slots_, sequences_;  // [T]
+  kernels::TensorView logit_rows_;                                    // [S]
+  kernels::TensorView block_table_;                                   // [S * pages of the longest sequence]
+  kernels::TensorView inv_freq_;                                      // [D / 2] fp32
+  kernels::TensorView cos_sin_;                                       // [T, D] fp32
   LayerActivations activations_;
   kernels::TensorView branch_;          // [T, H]
   kernels::TensorView final_residual_;  // [T, H]

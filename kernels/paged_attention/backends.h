@@ -12,9 +12,9 @@ absl::Status Run(const PagedAppend& args, Stream stream);
 absl::Status Forward(const PagedAttention& args, Stream stream);
 }  // namespace cpu
 
-namespace aten {  // any device
+namespace cuda {
 absl::Status Run(const PagedAppend& args, Stream stream);
 absl::Status Forward(const PagedAttention& args, Stream stream);
-}  // namespace aten
+}  // namespace cuda
 
 }  // namespace sluice::kernels

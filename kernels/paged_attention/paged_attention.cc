@@ -58,11 +58,19 @@ absl::Status Validate(const PagedAttention& args, Stream stream) {
                            absl::StrCat(kv_heads, " heads do not divide the ", args.q.dim(1), " of q"));
   }
   RETURN_IF_ERROR(CheckCaches(kKernel, args.k_cache, args.v_cache, args.q.dtype, kv_heads, args.q.dim(2), stream));
-  const int64_t sequences = static_cast<int64_t>(args.cu_seqlens.size()) - 1;
-  const int64_t pages = args.block_table.shape.rank() == 2 ? args.block_table.dim(1) : 0;
+  const bool is_matrix = args.block_table.shape.rank() == 2;
+  const int64_t pages = is_matrix ? args.block_table.dim(1) : 0;
+  const int64_t sequences = stream.device.is_cpu() ? static_cast<int64_t>(args.cu_seqlens.size()) - 1
+                            : is_matrix            ? args.block_table.dim(0)
+                                                   : 0;
   RETURN_IF_ERROR(CheckView(kKernel, "block_table", args.block_table, DType::kInt32, {sequences, pages}, stream.device,
                             Layout::kStrided));
-  return CheckLengths(args);
+  if (stream.device.is_cpu()) return CheckLengths(args);
+  if (args.q.dim(2) > 256) return InvalidArgument(kKernel, "q", "heads of more than 256 elements, on CUDA");
+  const Shape tokens = {args.q.dim(0)};
+  RETURN_IF_ERROR(
+      CheckView(kKernel, "sequences", args.sequences, DType::kInt32, tokens, stream.device, Layout::kDense));
+  return CheckView(kKernel, "positions", args.positions, DType::kInt32, tokens, stream.device, Layout::kDense);
 }
 
 }  // namespace
@@ -74,12 +82,12 @@ absl::Status Run(const PagedAppend& args, Stream stream) {
       CheckView(kAppendKernel, "slots", args.slots, DType::kInt32, {args.k.dim(0)}, stream.device, Layout::kDense));
   RETURN_IF_ERROR(
       CheckCaches(kAppendKernel, args.k_cache, args.v_cache, args.k.dtype, args.k.dim(1), args.k.dim(2), stream));
-  return stream.device.is_cpu() ? cpu::Run(args, stream) : aten::Run(args, stream);
+  return stream.device.is_cpu() ? cpu::Run(args, stream) : cuda::Run(args, stream);
 }
 
 absl::Status Forward(const PagedAttention& args, Stream stream) {
   RETURN_IF_ERROR(Validate(args, stream));
-  return stream.device.is_cpu() ? cpu::Forward(args, stream) : aten::Forward(args, stream);
+  return stream.device.is_cpu() ? cpu::Forward(args, stream) : cuda::Forward(args, stream);
 }
 
 }  // namespace sluice::kernels

@@ -9,8 +9,8 @@
 // Source of the page table: Kwon et al. 2023 (PagedAttention), section 4.1.
 //
 // On the CPU the result for a query is a function of the query and of the keys and values it sees alone: the same bits
-// whatever else is in the batch, however its prompt was cut into chunks and wherever its pages lie. On CUDA it runs
-// through LibTorch, the leading one-token sequences together, the others one by one; it cannot be captured.
+// whatever else is in the batch, however its prompt was cut into chunks and wherever its pages lie. So it is on CUDA,
+// where which query belongs to which sequence is told on the device, so that calls can be captured.
 #pragma once
 
 #include <cstdint>
@@ -29,26 +29,31 @@ namespace sluice::kernels {
 struct PagedAppend {
   ConstTensorView k;      // [T, Hkv, D] bf16 or fp32, strided
   ConstTensorView v;      // [T, Hkv, D] as k, strided
-  ConstTensorView slots;  // [T] int32, each once: 0 <= slot < N * P
+  ConstTensorView slots;  // [T] int32, each once: 0 <= slot < N * P; on CUDA also -1: this token is left out
   TensorView k_cache;     // [N, P, Hkv, D] as k, strided: only the named slots are written
   TensorView v_cache;     // [N, P, Hkv, D] as k, strided
 };
 
 struct PagedAttention {
-  ConstTensorView q;                         // [T, Hq, D] bf16 or fp32, strided
-  ConstTensorView k_cache;                   // [N, P, Hkv, D] as q, strided
-  ConstTensorView v_cache;                   // [N, P, Hkv, D] as q, strided
-  ConstTensorView block_table;               // [S, M] int32, strided: a sequence's pages in order, behind them any page
-  std::span<const int32_t> cu_seqlens;       // [S + 1] on the host, from 0, ascending, last <= T: new tokens
-  std::span<const int32_t> context_lengths;  // [S] on the host: tokens in the cache, the new ones included
-  float scale = 0;                           // usually 1 / sqrt(D)
-  int64_t window = 0;                        // <= 0: all before it
-  TensorView out;                            // [T, Hq, D] as q, strided: rows >= cu_seqlens[S] are left alone
+  ConstTensorView q;            // [T, Hq, D] bf16 or fp32, strided
+  ConstTensorView k_cache;      // [N, P, Hkv, D] as q, strided
+  ConstTensorView v_cache;      // [N, P, Hkv, D] as q, strided
+  ConstTensorView block_table;  // [S, M] int32, strided: a sequence's pages in order, behind them any page
+  // On the CPU:
+  std::span<const int32_t> cu_seqlens;       // [S + 1] from 0, ascending, last <= T: new tokens
+  std::span<const int32_t> context_lengths;  // [S] tokens in the cache, the new ones included
+  // On CUDA:
+  ConstTensorView sequences;  // [T] int32: row of block_table of each query; -1: its row of `out` is left alone
+  ConstTensorView positions;  // [T] int32: p of each query; its pages are in the table
+  float scale = 0;            // usually 1 / sqrt(D)
+  int64_t window = 0;         // <= 0: all before it
+  TensorView out;             // [T, Hq, D] as q, strided: on the CPU rows >= cu_seqlens[S] are left alone
 };
 
 // Deterministic. Scratch on the CPU: about 64 * (L + D) floats a thread, L the longest context.
-// Return InvalidArgument, naming the argument, for mismatched shapes, types or devices, heads that do not divide,
-// lengths that do not fit the table or one another; on the CPU also for a slot or page that the cache does not have.
+// Return InvalidArgument, naming the argument, for mismatched shapes, types or devices, heads that do not divide; on
+// the CPU also for lengths that do not fit the table or one another and for a slot or page that the cache does not
+// have; on CUDA for D > 256.
 absl::Status Run(const PagedAppend& args, Stream stream);
 absl::Status Forward(const PagedAttention& args, Stream stream);
 

@@ -1,5 +1,4 @@
-// One row's sampling on the CPU: for sampling.cc, which checks the row and names it in errors. A sampler on the device
-// takes the place of SampleRow.
+// What is behind the sampling dispatch: for sampling.cc, which checks the rows and names them in errors.
 #pragma once
 
 #include <span>
@@ -14,3 +13,13 @@ absl::Status SampleRow(std::span<const float> logits, const SamplingRow& row, Sa
 absl::Status RowDistribution(std::span<const float> logits, const SamplingRow& row, std::span<float> probabilities);
 
 }  // namespace sluice::kernels::cpu
+
+namespace sluice::kernels::cuda {
+
+// Rows without penalty, forbidden tokens and filters. A row whose logits give no distribution gets token -1. Waits.
+absl::Status SampleRows(ConstTensorView logits, std::span<const SamplingRow> rows, std::span<SampledToken> out,
+                        Stream stream);
+// Rows of logits to the host, without the gaps between them. Waits.
+absl::Status CopyRows(ConstTensorView logits, float* to, Stream stream);
+
+}  // namespace sluice::kernels::cuda

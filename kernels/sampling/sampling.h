@@ -45,16 +45,18 @@ struct SampledToken {
 
 // B = rows, V = vocabulary size.
 struct Sampling {
-  ConstTensorView logits;             // [B, V] fp32 on the CPU, strided
+  ConstTensorView logits;             // [B, V] fp32, strided
   std::span<const SamplingRow> rows;  // [B]
   std::span<SampledToken> out;        // [B]: overwritten
 };
 
-// On the host: who computes logits on a GPU copies them here once a step. Rows share the threads. A row without filters
-// is read three times and nothing is sorted; with filters only the candidates near the border are.
-// InvalidArgument, naming the row, for NaN or +infinity among its logits, a row of which nothing is left, ids outside
-// of the vocabulary, a negative temperature or a penalty that is not positive; `out` is then undefined.
-absl::Status Run(const Sampling& args);
+// On the CPU rows share the threads. A row without filters is read three times and nothing is sorted; with filters only
+// the candidates near the border are. On CUDA rows with neither filters, penalty nor forbidden ids are drawn where
+// their logits are; the logits of the others are copied to the host. Returns when the tokens are there. On both a row
+// gets the same token, but for draws that fall within rounding of a border between two. InvalidArgument, naming the
+// row, for NaN or +infinity among its logits, a row of which nothing is left, ids outside of the vocabulary, a negative
+// temperature or a penalty that is not positive; `out` is then undefined.
+absl::Status Run(const Sampling& args, Stream stream = {});
 
 // The probabilities [V] that Run draws a row's token from; greedy gives one 1. Errors as Run.
 absl::Status Distribution(std::span<const float> logits, const SamplingRow& row, std::span<float> probabilities);

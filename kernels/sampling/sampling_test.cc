@@ -14,10 +14,16 @@
 #include <vector>
 
 #include "common/testing/status_matchers.h"
+#include "kernels/testing/tensors.h"
 
 namespace sluice::kernels {
 namespace {
 
+using kernels::testing::AvailableBackends;
+using kernels::testing::BackendTest;
+using kernels::testing::BackendTestName;
+using kernels::testing::HostTensor;
+using kernels::testing::TestDevice;
 using ::sluice::testing::StatusIs;
 using ::testing::HasSubstr;
 
@@ -297,6 +303,69 @@ TEST(SamplingTest, DrawsOfALargeVocabularyFollowTheDistribution) {
     EXPECT_LT(statistic, ChiSquareLimit(degrees));
   }
 }
+
+// A batch of rows of every kind, drawn by the back end.
+class SamplingBackendTest : public BackendTest<int64_t> {
+ protected:
+  HostTensor logits_ =
+      HostTensor::Random(DType::kFloat32, {64, std::get<0>(GetParam())}, 3, 2.5, std::get<0>(GetParam()) + 3);
+  std::vector<int32_t> seen_ = {0, 1, 2};
+
+  std::vector<SamplingRow> Rows() const {
+    std::vector<SamplingRow> rows(64);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      rows[i] = {.seed = 5, .stream = 2, .index = i};
+      if (i % 4 == 1) rows[i].temperature = 0.7f;
+      if (i % 4 == 2) rows[i].temperature = 0.0f;
+      if (i % 8 == 3) rows[i].top_p = 0.9f;
+      if (i % 8 == 7) {
+        rows[i].repetition_penalty = 1.3f;
+        rows[i].seen = seen_;
+      }
+    }
+    return rows;
+  }
+
+  absl::StatusOr<std::vector<SampledToken>> Draw(Device device, const std::vector<SamplingRow>& rows) {
+    std::vector<SampledToken> out(rows.size());
+    ConstTensorView view = logits_;
+    view.device = device;
+    const absl::Status status = kernels::Run(Sampling{.logits = view, .rows = rows, .out = out}, DefaultStream(device));
+    if (!status.ok()) return status;
+    return out;
+  }
+};
+
+// The sums of another order move the borders between tokens by rounding: of these draws none lies so close to one.
+TEST_P(SamplingBackendTest, DrawsWhatTheCpuDraws) {
+  const std::vector<SamplingRow> rows = Rows();
+  ASSERT_OK_AND_ASSIGN(const std::vector<SampledToken> want, Draw(Device::Cpu(), rows));
+  ASSERT_OK_AND_ASSIGN(const std::vector<SampledToken> got, Draw(TestDevice(), rows));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(got[i].token, want[i].token) << "row " << i;
+    EXPECT_NEAR(got[i].log_prob, want[i].log_prob, 1e-5f) << "row " << i;
+  }
+}
+
+TEST_P(SamplingBackendTest, OfEqualLogitsGreedyTakesTheFirst) {
+  auto* const row = static_cast<float*>(TensorView(logits_).data);
+  const int64_t vocabulary = std::get<0>(GetParam());
+  row[vocabulary - 1] = row[vocabulary / 2] = row[vocabulary / 3] = 100.0f;
+  std::vector<SamplingRow> rows(64, {.temperature = 0.0f});
+  ASSERT_OK_AND_ASSIGN(const std::vector<SampledToken> got, Draw(TestDevice(), rows));
+  EXPECT_EQ(got[0].token, vocabulary / 3);
+}
+
+TEST_P(SamplingBackendTest, ARowWithoutADistributionIsNamed) {
+  const TensorView view = logits_;
+  static_cast<float*>(view.data)[5 * view.row_stride + 1] = std::nanf("");
+  EXPECT_THAT(Draw(TestDevice(), Rows()).status(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("row 5")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Vocabularies, SamplingBackendTest,
+                         ::testing::Combine(::testing::Values(7, 1000, 49152, 151936),
+                                            ::testing::ValuesIn(AvailableBackends())),
+                         BackendTestName());
 
 }  // namespace
 }  // namespace sluice::kernels
