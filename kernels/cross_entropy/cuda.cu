@@ -315,6 +315,7 @@ bool Aligned16(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16
 // The memory of a call and the streams of its own kernels and of the products, whose workspace is behind ours.
 struct Setup {
   CrossEntropyPieces pieces;
+  DType logits;
   Workspace workspace;
   Stream stream;
   Stream products;
@@ -323,9 +324,10 @@ struct Setup {
   bool aligned_h;  // rows of hidden are whole packets
 };
 
-absl::StatusOr<Setup> Prepare(const CrossEntropyInputs& in, Stream stream) {
-  const int64_t scored = in.scored.dim(0);
-  const CrossEntropyPieces pieces(scored, in.hidden.dim(1), in.weight.dim(0), in.hidden.dtype, in.logits_bytes);
+absl::StatusOr<Setup> Prepare(const CrossEntropyInputs& in, bool float_logits, Stream stream) {
+  const int64_t scored = in.scored.dim(0), hidden = in.hidden.dim(1), vocabulary = in.weight.dim(0);
+  CrossEntropyPieces pieces(scored, hidden, vocabulary, in.hidden.dtype, in.logits_bytes);
+  if (float_logits) pieces = pieces.WithFloatLogits(scored, hidden, vocabulary, in.hidden.dtype);
   ASSIGN_OR_RETURN(Workspace workspace, Workspace::Take(kKernel, stream, pieces.bytes));
   Stream products = stream;
   if (workspace.data() == stream.workspace) {
@@ -333,6 +335,7 @@ absl::StatusOr<Setup> Prepare(const CrossEntropyInputs& in, Stream stream) {
     products.workspace_bytes -= pieces.bytes;
   }
   return Setup{.pieces = pieces,
+               .logits = float_logits ? DType::kFloat32 : in.hidden.dtype,
                .workspace = std::move(workspace),
                .stream = stream,
                .products = products,
@@ -358,7 +361,7 @@ absl::StatusOr<Piece> ComputeLogits(const CrossEntropyInputs& in, const Setup& s
   Piece piece = {.first = first, .rows = std::min(setup.pieces.piece_rows, setup.scored - first)};
   piece.padded = setup.pieces.PaddedRows(piece.rows);
   piece.in_place = setup.all && piece.rows == piece.padded;
-  piece.logits = TensorView(setup.workspace.data(), dtype, {piece.padded, in.weight.dim(0)}, device);
+  piece.logits = TensorView(setup.workspace.data(), setup.logits, {piece.padded, in.weight.dim(0)}, device);
   piece.logits.row_stride = setup.pieces.logits_stride;
   if (piece.in_place) {
     piece.hidden = in.hidden.Rows(first, first + piece.rows);
@@ -444,7 +447,7 @@ absl::Status PrepareGradients(const Args& args, const Setup& setup) {
 }  // namespace
 
 absl::Status Forward(const CrossEntropyForward& args, Stream stream) {
-  ASSIGN_OR_RETURN(const Setup setup, Prepare(args.in, stream));
+  ASSIGN_OR_RETURN(const Setup setup, Prepare(args.in, /*float_logits=*/true, stream));
   if (!setup.all) {
     Zero(args.log_prob, stream);
     Zero(args.logsumexp, stream);
@@ -462,7 +465,7 @@ absl::Status Forward(const CrossEntropyForward& args, Stream stream) {
 }
 
 absl::Status Backward(const CrossEntropyBackward& args, Stream stream) {
-  ASSIGN_OR_RETURN(const Setup setup, Prepare(args.in, stream));
+  ASSIGN_OR_RETURN(const Setup setup, Prepare(args.in, /*float_logits=*/false, stream));
   RETURN_IF_ERROR(PrepareGradients(args, setup));
   for (int64_t first = 0; first < setup.scored; first += setup.pieces.piece_rows) {
     ASSIGN_OR_RETURN(const Piece piece, ComputeLogits(args.in, setup, first));
@@ -478,7 +481,7 @@ absl::Status Backward(const CrossEntropyBackward& args, Stream stream) {
 }
 
 absl::Status ForwardBackward(const CrossEntropyForwardBackward& args, Stream stream) {
-  ASSIGN_OR_RETURN(const Setup setup, Prepare(args.in, stream));
+  ASSIGN_OR_RETURN(const Setup setup, Prepare(args.in, /*float_logits=*/false, stream));
   if (!setup.all) Zero(args.log_prob, stream);
   RETURN_IF_ERROR(PrepareGradients(args, setup));
   for (int64_t first = 0; first < setup.scored; first += setup.pieces.piece_rows) {
