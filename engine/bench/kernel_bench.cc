@@ -142,7 +142,9 @@ class Bench {
   }
 
   absl::Status Swiglu() {
-    if (!IsWanted("swiglu_forward") && !IsWanted("swiglu_backward")) return absl::OkStatus();
+    if (!IsWanted("swiglu_forward") && !IsWanted("swiglu_backward") && !IsWanted("swiglu_projection")) {
+      return absl::OkStatus();
+    }
     ASSIGN_OR_RETURN(const RandomTensor gate_up, Make(kB, {s_.tokens, 2 * s_.intermediate}));
     ASSIGN_OR_RETURN(const RandomTensor y, Make(kB, {s_.tokens, s_.intermediate}));
     ASSIGN_OR_RETURN(const RandomTensor dy, Make(kB, {s_.tokens, s_.intermediate}));
@@ -150,9 +152,19 @@ class Bench {
     RETURN_IF_ERROR(Report("swiglu_forward", 3 * part, 0, [&] {
       return kernels::Forward(kernels::SwigluForward{.gate_up = gate_up, .y = y}, stream_);
     }));
-    return Report("swiglu_backward", 6 * part, 0, [&] {
+    RETURN_IF_ERROR(Report("swiglu_backward", 6 * part, 0, [&] {
       return kernels::Backward(kernels::SwigluBackward{.dy = dy, .gate_up = gate_up, .dgate_up = gate_up, .y = y},
                                stream_);
+    }));
+    ASSIGN_OR_RETURN(const RandomTensor x, Make(kB, {s_.tokens, s_.hidden}));
+    ASSIGN_OR_RETURN(const RandomTensor weight, Make(kB, {2 * s_.intermediate, s_.hidden}, 0.02));
+    const double flops = part * 2 * static_cast<double>(s_.hidden);
+    RETURN_IF_ERROR(Report("swiglu_projection", 0, flops, [&] {
+      return kernels::Forward(kernels::SwigluProjection{.x = x, .weight = weight, .gate_up = gate_up, .y = y}, stream_);
+    }));
+    return Report("swiglu_projection_in_two", 0, flops, [&]() -> absl::Status {
+      RETURN_IF_ERROR(kernels::Run(kernels::MatMul{.a = x, .b = weight, .transpose_b = true, .c = gate_up}, stream_));
+      return kernels::Forward(kernels::SwigluForward{.gate_up = gate_up, .y = y}, stream_);
     });
   }
 
@@ -258,7 +270,9 @@ class Bench {
   }
 
   absl::Status Head() {
-    if (!IsWanted("cross_entropy")) return absl::OkStatus();
+    if (!IsWanted("cross_entropy_both") && !IsWanted("cross_entropy_forward") && !IsWanted("cross_entropy_product")) {
+      return absl::OkStatus();
+    }
     ASSIGN_OR_RETURN(const RandomTensor hidden, Make(kB, {s_.tokens, s_.hidden}));
     ASSIGN_OR_RETURN(const RandomTensor dhidden, Make(kB, {s_.tokens, s_.hidden}));
     ASSIGN_OR_RETURN(const RandomTensor weight, Make(kB, {s_.vocab, s_.hidden}, 0.02));
@@ -292,11 +306,17 @@ class Bench {
                                             stream_);
           },
           workspace));
-      RETURN_IF_ERROR(Report(absl::StrCat("cross_entropy_forward_", mib, "mib"), 0, product, [&] {
-        return kernels::Forward(kernels::CrossEntropyForward{.in = in, .log_prob = log_prob}, stream_);
-      }));
     }
-    return absl::OkStatus();
+    const kernels::CrossEntropyInputs in = {.hidden = hidden, .weight = weight, .labels = labels, .scored = scored};
+    RETURN_IF_ERROR(Report("cross_entropy_forward", 0, product, [&] {
+      return kernels::Forward(kernels::CrossEntropyForward{.in = in, .log_prob = log_prob}, stream_);
+    }));
+    // What it is held against: the product alone, which has to store the logits.
+    if (!IsWanted("cross_entropy_product")) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const RandomTensor logits, Make(kB, {s_.tokens, s_.vocab}));
+    return Report("cross_entropy_product", 0, product, [&] {
+      return kernels::Run(kernels::MatMul{.a = hidden, .b = weight, .transpose_b = true, .c = logits}, stream_);
+    });
   }
 
   absl::Status Attention() {

@@ -288,8 +288,11 @@ absl::Status AttentionOutputAndGates(const LayerContext& context, const LayerWei
                                                            .y = normed,
                                                            .rstd = Used(activations.rstd_mid, tokens)},
                                    context.stream));
-  RETURN_IF_ERROR(LinearForward(normed, weights.gate_up, weights.gate_up_bias, gate_up, context.stream));
-  return kernels::Forward(kernels::SwigluForward{.gate_up = gate_up, .y = Used(activations.swiglu, tokens)},
+  return kernels::Forward(kernels::SwigluProjection{.x = normed,
+                                                    .weight = weights.gate_up,
+                                                    .bias = weights.gate_up_bias,
+                                                    .gate_up = gate_up,
+                                                    .y = Used(activations.swiglu, tokens)},
                           context.stream);
 }
 

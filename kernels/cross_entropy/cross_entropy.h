@@ -11,8 +11,8 @@
 // Only the slots listed in `scored` are computed: the others cost nothing, and on instruction data most tokens are
 // others. The kernel never normalises: d_loss carries the loss's weights (1 / scored tokens, advantages, masks).
 // Sums are in fp32 whatever the storage type. With bf16 storage dlogits, and on CUDA the logits that they are computed
-// from, are rounded to bf16 where they are stored, as PyTorch's are. Forward keeps logits in fp32: a log-probability is
-// compared with what the same model gave while it generated.
+// from, are rounded to bf16 where they are stored, as PyTorch's are. Forward on CUDA stores no logits, in bf16 with
+// rows of whole 16 bytes: it sums them in fp32 where they are computed.
 #pragma once
 
 #include <cstdint>

@@ -51,6 +51,11 @@ constexpr Case kCases[] = {
     {5, 30001, 16, kF, 1.0f, 2, 2, false},
     {3, 60001, 8, kF, 1.0f, 3, 1, true},
     {3, 120001, 8, kB, 1.0f, 3, 1, false},
+    // Without stored logits: rows of several clusters and more than there are at once, words of several tiles, a K that
+    // is no multiple of 64, gathered rows, and rows that take several pieces.
+    {520, 1100, 72, kB, 1.5f, 520, 1, true},
+    {700, 515, 136, kB, 1.5f, 700, 3, false},
+    {390, 264, 8, kB, 1.0f, 9, 1, false},
 };
 
 // Inputs and the double-precision results of one case.
@@ -145,8 +150,15 @@ struct Problem {
   // The GPU rounds logits to bf16 where they are stored: half a unit of a dozen, 2^-8 * 12.
   bool LogitsAreRounded(Backend backend) const { return backend == Backend::kCuda && c.dtype == kB; }
 
-  testing::Tolerance ScoreTolerance(Backend backend) const {
+  // Of Forward, which rounds none.
+  testing::Tolerance ScoreTolerance() const {
     testing::Tolerance tolerance = SumTolerance(kF, static_cast<double>(c.hidden));
+    if (c.dtype == kB)
+      tolerance.absolute = std::max(tolerance.absolute, 2e-4);  // tensor cores cut their sums' last bits
+    return tolerance;
+  }
+  testing::Tolerance OnePassTolerance(Backend backend) const {
+    testing::Tolerance tolerance = ScoreTolerance();
     if (LogitsAreRounded(backend)) tolerance.absolute = 0.06;
     return tolerance;
   }
@@ -180,7 +192,7 @@ TEST_P(CrossEntropyTest, ForwardThenBackwardEqualDoubleReference) {
   const auto& [c, backend] = GetParam();
   Problem problem(c);
   ASSERT_OK(CALL_BACKEND(backend, Forward, problem.ForwardArgs()));
-  const testing::Tolerance tolerance = problem.ScoreTolerance(backend);
+  const testing::Tolerance tolerance = problem.ScoreTolerance();
   EXPECT_TENSOR_NEAR(problem.log_prob, problem.want_log_prob, tolerance);
   EXPECT_TENSOR_NEAR(problem.logsumexp, problem.want_logsumexp, tolerance);
   EXPECT_TENSOR_NEAR(problem.entropy, problem.want_entropy, tolerance);
@@ -194,7 +206,7 @@ TEST_P(CrossEntropyTest, OnePassEqualsDoubleReference) {
   Problem problem(c);
   const std::vector<double> before = problem.dweight.values();
   ASSERT_OK(CALL_BACKEND(backend, ForwardBackward, problem.ForwardBackwardArgs()));
-  EXPECT_TENSOR_NEAR(problem.log_prob, problem.want_log_prob, problem.ScoreTolerance(backend));
+  EXPECT_TENSOR_NEAR(problem.log_prob, problem.want_log_prob, problem.OnePassTolerance(backend));
   problem.ExpectGradients(backend, problem.dhidden, problem.want_loss, before);
 }
 
@@ -225,7 +237,7 @@ TEST_P(CrossEntropyTest, FrozenHeadAndScoresAloneAreEnough) {
   CrossEntropyForward forward = problem.ForwardArgs();
   forward.logsumexp = forward.entropy = {};
   ASSERT_OK(CALL_BACKEND(backend, Forward, forward));
-  EXPECT_TENSOR_NEAR(problem.log_prob, problem.want_log_prob, problem.ScoreTolerance(backend));
+  EXPECT_TENSOR_NEAR(problem.log_prob, problem.want_log_prob, problem.ScoreTolerance());
   const std::vector<double> before = problem.dweight.values();
   CrossEntropyForwardBackward args = problem.ForwardBackwardArgs();
   args.dweight = {};

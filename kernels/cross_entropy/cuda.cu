@@ -9,6 +9,8 @@
 #include "common/status_macros.h"
 #include "kernels/cross_entropy/backends.h"
 #include "kernels/cross_entropy/pieces.h"
+#include "kernels/cross_entropy/rows.h"
+#include "kernels/cross_entropy/scores.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/vectors.cuh"
 #include "kernels/cuda/workspace.h"
@@ -315,7 +317,6 @@ bool Aligned16(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16
 // The memory of a call and the streams of its own kernels and of the products, whose workspace is behind ours.
 struct Setup {
   CrossEntropyPieces pieces;
-  DType logits;
   Workspace workspace;
   Stream stream;
   Stream products;
@@ -324,10 +325,9 @@ struct Setup {
   bool aligned_h;  // rows of hidden are whole packets
 };
 
-absl::StatusOr<Setup> Prepare(const CrossEntropyInputs& in, bool float_logits, Stream stream) {
-  const int64_t scored = in.scored.dim(0), hidden = in.hidden.dim(1), vocabulary = in.weight.dim(0);
-  CrossEntropyPieces pieces(scored, hidden, vocabulary, in.hidden.dtype, in.logits_bytes);
-  if (float_logits) pieces = pieces.WithFloatLogits(scored, hidden, vocabulary, in.hidden.dtype);
+absl::StatusOr<Setup> Prepare(const CrossEntropyInputs& in, Stream stream) {
+  const int64_t scored = in.scored.dim(0);
+  const CrossEntropyPieces pieces(scored, in.hidden.dim(1), in.weight.dim(0), in.hidden.dtype, in.logits_bytes);
   ASSIGN_OR_RETURN(Workspace workspace, Workspace::Take(kKernel, stream, pieces.bytes));
   Stream products = stream;
   if (workspace.data() == stream.workspace) {
@@ -335,7 +335,6 @@ absl::StatusOr<Setup> Prepare(const CrossEntropyInputs& in, bool float_logits, S
     products.workspace_bytes -= pieces.bytes;
   }
   return Setup{.pieces = pieces,
-               .logits = float_logits ? DType::kFloat32 : in.hidden.dtype,
                .workspace = std::move(workspace),
                .stream = stream,
                .products = products,
@@ -361,16 +360,15 @@ absl::StatusOr<Piece> ComputeLogits(const CrossEntropyInputs& in, const Setup& s
   Piece piece = {.first = first, .rows = std::min(setup.pieces.piece_rows, setup.scored - first)};
   piece.padded = setup.pieces.PaddedRows(piece.rows);
   piece.in_place = setup.all && piece.rows == piece.padded;
-  piece.logits = TensorView(setup.workspace.data(), setup.logits, {piece.padded, in.weight.dim(0)}, device);
+  piece.logits = TensorView(setup.workspace.data(), dtype, {piece.padded, in.weight.dim(0)}, device);
   piece.logits.row_stride = setup.pieces.logits_stride;
   if (piece.in_place) {
     piece.hidden = in.hidden.Rows(first, first + piece.rows);
   } else {
     char* rows = setup.workspace.at<char>(setup.pieces.rows_offset);
-    piece.hidden = ConstTensorView(rows, dtype, {piece.padded, hidden_size}, device);
-    GatherRows<<<static_cast<unsigned>(piece.padded), kCopyThreads, 0, HandleOf(setup.stream)>>>(
-        static_cast<const char*>(in.hidden.data), in.scored.as<int32_t>() + first, piece.rows,
-        hidden_size * SizeOf(dtype), setup.aligned_h && Aligned16(in.hidden.data), rows);
+    const TensorView gathered(rows, dtype, {piece.padded, hidden_size}, device);
+    piece.hidden = gathered;
+    GatherScoredRows(in.hidden, in.scored.as<int32_t>() + first, piece.rows, gathered, setup.stream);
     RETURN_IF_ERROR(LaunchStatus(kKernel));
   }
   RETURN_IF_ERROR(kernels::Run(
@@ -446,13 +444,21 @@ absl::Status PrepareGradients(const Args& args, const Setup& setup) {
 
 }  // namespace
 
+void GatherScoredRows(ConstTensorView hidden, const int32_t* slots, int64_t rows, TensorView to, Stream stream) {
+  const int64_t row_bytes = hidden.shape.row_elements() * SizeOf(hidden.dtype);
+  const bool aligned = row_bytes % 16 == 0 && Aligned16(hidden.data);
+  GatherRows<<<static_cast<unsigned>(to.dim(0)), kCopyThreads, 0, HandleOf(stream)>>>(
+      static_cast<const char*>(hidden.data), slots, rows, row_bytes, aligned, static_cast<char*>(to.data));
+}
+
 absl::Status Forward(const CrossEntropyForward& args, Stream stream) {
-  ASSIGN_OR_RETURN(const Setup setup, Prepare(args.in, /*float_logits=*/true, stream));
+  ASSIGN_OR_RETURN(const Setup setup, Prepare(args.in, stream));
   if (!setup.all) {
     Zero(args.log_prob, stream);
     Zero(args.logsumexp, stream);
     Zero(args.entropy, stream);
   }
+  if (CanScoreFused(args.in)) return ScoreFused(args, setup.workspace.data(), setup.pieces.bytes, stream);
   for (int64_t first = 0; first < setup.scored; first += setup.pieces.piece_rows) {
     ASSIGN_OR_RETURN(const Piece piece, ComputeLogits(args.in, setup, first));
     RowArguments rows = RowArgumentsOf(args.in, piece);
@@ -465,7 +471,7 @@ absl::Status Forward(const CrossEntropyForward& args, Stream stream) {
 }
 
 absl::Status Backward(const CrossEntropyBackward& args, Stream stream) {
-  ASSIGN_OR_RETURN(const Setup setup, Prepare(args.in, /*float_logits=*/false, stream));
+  ASSIGN_OR_RETURN(const Setup setup, Prepare(args.in, stream));
   RETURN_IF_ERROR(PrepareGradients(args, setup));
   for (int64_t first = 0; first < setup.scored; first += setup.pieces.piece_rows) {
     ASSIGN_OR_RETURN(const Piece piece, ComputeLogits(args.in, setup, first));
@@ -481,7 +487,7 @@ absl::Status Backward(const CrossEntropyBackward& args, Stream stream) {
 }
 
 absl::Status ForwardBackward(const CrossEntropyForwardBackward& args, Stream stream) {
-  ASSIGN_OR_RETURN(const Setup setup, Prepare(args.in, /*float_logits=*/false, stream));
+  ASSIGN_OR_RETURN(const Setup setup, Prepare(args.in, stream));
   if (!setup.all) Zero(args.log_prob, stream);
   RETURN_IF_ERROR(PrepareGradients(args, setup));
   for (int64_t first = 0; first < setup.scored; first += setup.pieces.piece_rows) {

@@ -19,29 +19,20 @@ struct CrossEntropyPieces {
   int64_t dhidden_offset;
   int64_t bytes;
 
-  CrossEntropyPieces(int64_t scored, int64_t hidden_size, int64_t vocab_size, DType dtype, int64_t logits_bytes)
-      : CrossEntropyPieces(scored, hidden_size, vocab_size, dtype, dtype, logits_bytes) {}
-
-  // For scores alone: fp32 logits, in the room of the logits above.
-  CrossEntropyPieces WithFloatLogits(int64_t scored, int64_t hidden_size, int64_t vocab_size, DType dtype) const {
-    return CrossEntropyPieces(scored, hidden_size, vocab_size, dtype, DType::kFloat32, rows_offset);
+  CrossEntropyPieces(int64_t scored, int64_t hidden_size, int64_t vocab_size, DType dtype, int64_t logits_bytes) {
+    logits_stride = RoundUp(vocab_size, 8);
+    const int64_t fit = std::max<int64_t>(logits_bytes / (logits_stride * SizeOf(dtype)), 1);
+    piece_rows = std::min(fit >= kRowBlock ? fit / kRowBlock * kRowBlock : fit, RoundUp(scored, kRowBlock));
+    const int64_t hidden_bytes = RoundUp(piece_rows * hidden_size * SizeOf(dtype), 256);
+    rows_offset = RoundUp(piece_rows * logits_stride * SizeOf(dtype), 256);
+    dhidden_offset = rows_offset + hidden_bytes;
+    bytes = dhidden_offset + hidden_bytes;
   }
 
   // Rows to compute for a piece of `rows` scored ones.
   int64_t PaddedRows(int64_t rows) const { return std::min(RoundUp(rows, kRowBlock), piece_rows); }
 
  private:
-  CrossEntropyPieces(int64_t scored, int64_t hidden_size, int64_t vocab_size, DType dtype, DType logits_dtype,
-                     int64_t logits_bytes) {
-    logits_stride = RoundUp(vocab_size, 8);
-    const int64_t fit = std::max<int64_t>(logits_bytes / (logits_stride * SizeOf(logits_dtype)), 1);
-    piece_rows = std::min(fit >= kRowBlock ? fit / kRowBlock * kRowBlock : fit, RoundUp(scored, kRowBlock));
-    const int64_t hidden_bytes = RoundUp(piece_rows * hidden_size * SizeOf(dtype), 256);
-    rows_offset = RoundUp(piece_rows * logits_stride * SizeOf(logits_dtype), 256);
-    dhidden_offset = rows_offset + hidden_bytes;
-    bytes = dhidden_offset + hidden_bytes;
-  }
-
   static constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
   }

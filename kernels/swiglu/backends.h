@@ -14,6 +14,10 @@ absl::Status Backward(const SwigluBackward& args, Stream stream);
 namespace cuda {
 absl::Status Forward(const SwigluForward& args, Stream stream);
 absl::Status Backward(const SwigluBackward& args, Stream stream);
+
+// Whether RunFused takes them, and is faster than the product and Forward. The shapes agree.
+bool CanFuse(const SwigluProjection& args);
+absl::Status RunFused(const SwigluProjection& args, Stream stream);
 }  // namespace cuda
 
 }  // namespace sluice::kernels

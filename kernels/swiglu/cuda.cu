@@ -1,5 +1,6 @@
 #include "kernels/cuda/values.cuh"
 #include "kernels/cuda/workspace.h"
+#include "kernels/swiglu/activation.cuh"
 #include "kernels/swiglu/backends.h"
 #include "kernels/visit_dtype.h"
 
@@ -14,19 +15,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kForwardUnroll = 4;   // packets a thread, times two arrays
 constexpr int kBackwardUnroll = 2;  // times three arrays
-
-// The accuracy that the storage type can show.
-template <typename T>
-__device__ __forceinline__ float Sigmoid(float x) {
-  if constexpr (sizeof(T) == 2) return __fdividef(1.0f, 1.0f + __expf(-x));
-  return 1.0f / (1.0f + expf(-x));
-}
-
-// Backward gives the same bits as forward.
-template <typename T>
-__device__ __forceinline__ float Activation(float gate, float sigmoid, float up) {
-  return __fmul_rn(__fmul_rn(gate, sigmoid), up);
-}
 
 // Where the packets of one thread lie. A block has kUnroll * kThreads consecutive packets of [T, I]; its first one's
 // row takes a 64-bit division, the others count on from there in 32 bits.
@@ -74,7 +62,7 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(const T* gate_up, T* y
     const Values<kWidth> up = Unpack<T, kWidth>(raw_up[k]);
     Values<kWidth> result;
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) result.v[i] = Activation<T>(gate.v[i], Sigmoid<T>(gate.v[i]), up.v[i]);
+    for (int i = 0; i < kWidth; ++i) result.v[i] = Activation(gate.v[i], Sigmoid<T>(gate.v[i]), up.v[i]);
     StoreRaw<T, kWidth>(y + packets.InHalf(k), Pack<T, kWidth>(result));
   }
 }
@@ -104,7 +92,7 @@ __global__ void __launch_bounds__(kThreads)
       const float sigmoid = Sigmoid<T>(gate.v[i]);
       dgate.v[i] = d.v[i] * up.v[i] * sigmoid * (1.0f + gate.v[i] * (1.0f - sigmoid));
       dup.v[i] = d.v[i] * gate.v[i] * sigmoid;
-      result.v[i] = Activation<T>(gate.v[i], sigmoid, up.v[i]);
+      result.v[i] = Activation(gate.v[i], sigmoid, up.v[i]);
     }
     T* to = dgate_up + packets.InPacked(k);
     StoreRaw<T, kWidth>(to, Pack<T, kWidth>(dgate));

@@ -26,9 +26,21 @@ struct SwigluBackward {
   TensorView y;             // [T, I] as gate_up: forward's y once more, for who did not keep it; or empty
 };
 
-// Deterministic. Return InvalidArgument, naming the argument, for mismatched shapes,
-// types or devices.
+// The projection that makes gate and up, and the activation: gate_up = x weight^T + bias, y as above. H = hidden size.
+struct SwigluProjection {
+  ConstTensorView x;       // [T, H] bf16 or fp32
+  ConstTensorView weight;  // [2I, H] as x: the gate's rows, then up's
+  ConstTensorView bias;    // [2I] as x, or empty
+  TensorView gate_up;      // [T, 2I] as x: overwritten; for the backward
+  TensorView y;            // [T, I] as x: overwritten
+};
+
+// Deterministic. Return InvalidArgument, naming the argument, for mismatched shapes, types or devices.
 absl::Status Forward(const SwigluForward& args, Stream stream);
 absl::Status Backward(const SwigluBackward& args, Stream stream);
+
+// The product (matmul.h) and Forward. On CUDA one kernel of our own does both, in bf16, without a bias, with at least
+// 1,024 tokens, H >= 384, and sizes that are multiples of 8.
+absl::Status Forward(const SwigluProjection& args, Stream stream);
 
 }  // namespace sluice::kernels

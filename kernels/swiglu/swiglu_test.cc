@@ -98,6 +98,53 @@ INSTANTIATE_TEST_SUITE_P(Shapes, SwigluTest,
                                             ::testing::ValuesIn(testing::AvailableBackends())),
                          testing::BackendTestName());
 
+struct ProjectionCase {
+  int64_t tokens, hidden, size;
+  DType dtype;
+  bool bias;
+};
+
+constexpr ProjectionCase kProjectionCases[] = {
+    {3, 16, 8, kF, true},        {40, 24, 33, kB, false},
+    {1024, 384, 128, kB, false},  // on the GPU: one tile of columns, whole rows
+    {1030, 392, 200, kB, false},  // tiles that end outside, K that is no multiple of 64
+    {1100, 384, 136, kB, true},  {5000, 576, 1000, kB, false},
+    {1024, 64, 128, kB, false},
+};
+
+class SwigluProjectionTest : public testing::BackendTest<ProjectionCase> {};
+
+TEST_P(SwigluProjectionTest, EqualsDoubleReferenceAndTheActivationOfWhatItStored) {
+  const auto& [c, backend] = GetParam();
+  const auto x = HostTensor::Random(c.dtype, {c.tokens, c.hidden}, 1);
+  const auto weight = HostTensor::Random(c.dtype, {2 * c.size, c.hidden}, 2, 0.2);
+  const auto bias = c.bias ? HostTensor::Random(c.dtype, {2 * c.size}, 3) : HostTensor();
+  auto gate_up = HostTensor::Poisoned(c.dtype, {c.tokens, 2 * c.size});
+  auto y = HostTensor::Poisoned(c.dtype, {c.tokens, c.size});
+  ASSERT_OK(Forward(SwigluProjection{.x = x, .weight = weight, .bias = bias, .gate_up = gate_up, .y = y},
+                    DefaultStream(testing::TestDevice())));
+  testing::WaitForTestDevice();
+  const std::vector<double> xs = x.values(), weights = weight.values();
+  const std::vector<double> biases = c.bias ? bias.values() : std::vector<double>(static_cast<size_t>(2 * c.size));
+  std::vector<double> want;
+  for (int64_t t = 0; t < c.tokens; ++t) {
+    for (int64_t i = 0; i < 2 * c.size; ++i) {
+      double sum = biases[i];
+      for (int64_t k = 0; k < c.hidden; ++k) sum += xs[t * c.hidden + k] * weights[i * c.hidden + k];
+      want.push_back(sum);
+    }
+  }
+  EXPECT_TENSOR_NEAR(gate_up, want, SumTolerance(c.dtype, static_cast<double>(c.hidden)));
+  auto want_y = HostTensor::Poisoned(c.dtype, {c.tokens, c.size});
+  ASSERT_OK(CALL_BACKEND(backend, Forward, (SwigluForward{.gate_up = gate_up, .y = want_y})));
+  EXPECT_EQ(y.values(), want_y.values());
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, SwigluProjectionTest,
+                         ::testing::Combine(::testing::ValuesIn(kProjectionCases),
+                                            ::testing::ValuesIn(testing::AvailableBackends())),
+                         testing::BackendTestName());
+
 TEST(SwigluTest, KeepsNanAndSurvivesExtremes) {
   const double inf = std::numeric_limits<double>::infinity();
   const auto gate_up = HostTensor::Of(kF, {1, 8}, {-1e30, 1e30, std::nan(""), -inf, 1, 1, 1, 0});
