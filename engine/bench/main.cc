@@ -107,7 +107,7 @@ int Main(int argc, char** argv) {
   train.dtype = dtype == "bf16" ? kernels::DType::kBFloat16 : kernels::DType::kFloat32;
   train.optimizer_options.moments_dtype = moments == "bf16" ? kernels::DType::kBFloat16 : kernels::DType::kFloat32;
   train.optimizer_options.master_weights = !no_master_weights;
-  train.model_options.cuda_graphs = !no_graphs;
+  train.model_options.cuda_graphs = train.optimizer_options.cuda_graphs = !no_graphs;
   train.model_options.logits_bytes = logits_mb << 20;
   train.model_options.bucket_bytes = bucket_mb << 20;
   train.model_options.ranks = ranks.gpus;

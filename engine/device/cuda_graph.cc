@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace sluice::engine {
 namespace {
@@ -37,6 +38,17 @@ CudaGraph::~CudaGraph() { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(exec
 absl::Status CudaGraph::Launch(kernels::Stream stream) const {
   return Check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), static_cast<cudaStream_t>(stream.handle)),
                "launch");
+}
+
+absl::Status RecordedWork::Run(kernels::Stream stream, absl::FunctionRef<absl::Status()> body) {
+  if (stream.device.is_cpu() || !ran_) {
+    ran_ = true;
+    return body();
+  }
+  if (graph_ == nullptr) {
+    ASSIGN_OR_RETURN(graph_, CudaGraph::Capture(stream, body));
+  }
+  return graph_->Launch(stream);
 }
 
 }  // namespace sluice::engine

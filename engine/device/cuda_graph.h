@@ -27,4 +27,19 @@ class CudaGraph {
   void* executable_;  // a cudaGraphExec_t
 };
 
+// Work that is issued again and again alike.
+class RecordedWork {
+ public:
+  // On CUDA the first time as it is, which makes plans and chooses algorithms; the second time it is recorded, and from
+  // then on launched as one. On the CPU as it is. REQUIRES: the same launches with the same pointers each time.
+  absl::Status Run(kernels::Stream stream, absl::FunctionRef<absl::Status()> body);
+
+  // What was recorded: pointers have changed. Plans and choices stay.
+  void Forget() { graph_.reset(); }
+
+ private:
+  bool ran_ = false;
+  std::unique_ptr<CudaGraph> graph_;
+};
+
 }  // namespace sluice::engine

@@ -214,16 +214,7 @@ LayerContext CausalLm::Context(const MicroBatch& batch, GradientMode mode) const
 
 absl::Status CausalLm::RunRecorded(Segment segment, absl::FunctionRef<absl::Status()> body) {
   if (!recordable_ || !options_.cuda_graphs) return body();
-  Recorded& recorded = recorded_[{room_, segment}];
-  if (!recorded.ran) {
-    // The first run makes plans and chooses algorithms; a recording could not.
-    recorded.ran = true;
-    return body();
-  }
-  if (recorded.graph == nullptr) {
-    ASSIGN_OR_RETURN(recorded.graph, CudaGraph::Capture(stream_, body));
-  }
-  return recorded.graph->Launch(stream_);
+  return recorded_[{room_, segment}].Run(stream_, body);
 }
 
 absl::Status CausalLm::RunForward(const LayerContext& context) {

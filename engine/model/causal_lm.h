@@ -162,11 +162,6 @@ class CausalLm {
     kLastBackwardOverwrites,  // and sums over ranks, as the next
     kLastBackwardAccumulates
   };
-  struct Recorded {
-    bool ran = false;
-    std::unique_ptr<CudaGraph> graph;
-  };
-
   CausalLm(const Parameters* parameters, const ModelConfig* config, const CausalLmOptions& options);
   void Carve(const ModelConfig& config, kernels::DType dtype, Carver& carver);
   absl::Status Reserve(const AttentionRoom& room);
@@ -204,7 +199,7 @@ class CausalLm {
   int64_t tokens_ = 0;  // rows in use by it
   AttentionRoom room_;  // of the last batch
   std::set<AttentionRoom> reserved_;
-  std::map<std::pair<AttentionRoom, Segment>, Recorded> recorded_;  // by room and segment
+  std::map<std::pair<AttentionRoom, Segment>, RecordedWork> recorded_;  // by room and segment
 
   kernels::TensorView inv_freq_;                     // [D / 2] fp32
   kernels::TensorView cos_sin_;                      // [T, D] fp32

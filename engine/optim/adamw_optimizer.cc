@@ -67,6 +67,7 @@ void AdamWOptimizer::Carve(const ParameterLayout& layout, DType parameter_dtype,
   exp_avg_sq_ = carver.Take(options_.moments_dtype, {size});
   if (parameter_dtype == DType::kBFloat16 && options_.master_weights) remainder_ = carver.Take(DType::kInt16, {size});
   sum_of_squares_ = carver.Take(DType::kFloat64, {1});
+  learning_rate_ = carver.Take(DType::kFloat64, {1});
   control_ = carver.Take(DType::kFloat32, {kernels::kUpdateControls});
 }
 
@@ -88,9 +89,22 @@ absl::Status AdamWOptimizer::ResetMasterFromParameters() {
 
 absl::Status AdamWOptimizer::Step(double learning_rate, double weight_decay, ConstTensorView loss) {
   const kernels::Stream stream = EngineStream(parameters_->device());
+  RETURN_IF_ERROR(kernels::Fill(learning_rate_, learning_rate, stream));
+  const auto issue = [&] { return IssueStep(weight_decay, loss); };
+  RecordedWork& recorded =
+      recorded_[{parameters_->values().data, parameters_->gradients().data, exp_avg_.data, loss.data, weight_decay}];
+  RETURN_IF_ERROR(options_.cuda_graphs ? recorded.Run(stream, issue) : issue());
+  reads_loss_ = !loss.empty();
+  if (!reads_loss_) return readback_->Issue({control_, sum_of_squares_});
+  return readback_->Issue({control_, sum_of_squares_, loss});
+}
+
+absl::Status AdamWOptimizer::IssueStep(double weight_decay, ConstTensorView loss) {
+  const kernels::Stream stream = EngineStream(parameters_->device());
   RETURN_IF_ERROR(kernels::SumOfSquares(parameters_->gradients(), sum_of_squares_, stream));
   RETURN_IF_ERROR(kernels::Run(kernels::DecideUpdate{.sum_of_squares = sum_of_squares_,
                                                      .loss = loss,
+                                                     .learning_rate = learning_rate_,
                                                      .max_norm = options_.clip_grad,
                                                      .beta1 = options_.beta1,
                                                      .beta2 = options_.beta2,
@@ -98,11 +112,8 @@ absl::Status AdamWOptimizer::Step(double learning_rate, double weight_decay, Con
                                stream));
   const int64_t size = parameters_->layout().size();
   const int64_t decayed = options_.decay_all_parameters ? size : parameters_->layout().decayed_size();
-  RETURN_IF_ERROR(Update(0, decayed, learning_rate, weight_decay));
-  RETURN_IF_ERROR(Update(decayed, size, learning_rate, /*weight_decay=*/0));
-  reads_loss_ = !loss.empty();
-  if (!reads_loss_) return readback_->Issue({control_, sum_of_squares_});
-  return readback_->Issue({control_, sum_of_squares_, loss});
+  RETURN_IF_ERROR(Update(0, decayed, weight_decay));
+  return Update(decayed, size, /*weight_decay=*/0);
 }
 
 absl::StatusOr<OptimizerStepResult> AdamWOptimizer::Read() {
@@ -121,7 +132,7 @@ absl::StatusOr<OptimizerStepResult> AdamWOptimizer::Read() {
   return result;
 }
 
-absl::Status AdamWOptimizer::Update(int64_t begin, int64_t end, double learning_rate, double weight_decay) {
+absl::Status AdamWOptimizer::Update(int64_t begin, int64_t end, double weight_decay) {
   if (begin == end) return absl::OkStatus();
   return kernels::Run(kernels::AdamW{.control = control_,
                                      .grad = parameters_->gradients().Rows(begin, end),
@@ -129,8 +140,7 @@ absl::Status AdamWOptimizer::Update(int64_t begin, int64_t end, double learning_
                                      .remainder = keeps_remainder() ? remainder_.Rows(begin, end) : TensorView::Empty(),
                                      .exp_avg = exp_avg_.Rows(begin, end),
                                      .exp_avg_sq = exp_avg_sq_.Rows(begin, end),
-                                     .options = {.learning_rate = learning_rate,
-                                                 .beta1 = options_.beta1,
+                                     .options = {.beta1 = options_.beta1,
                                                  .beta2 = options_.beta2,
                                                  .eps = options_.eps,
                                                  .weight_decay = weight_decay,

@@ -8,12 +8,15 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/device/cuda_graph.h"
 #include "engine/device/device_memory.h"
 #include "engine/device/readback.h"
 #include "engine/model/host_tensors.h"
@@ -30,6 +33,7 @@ struct AdamWOptimizerOptions {
   bool master_weights = true;                               // of bf16 parameters
   kernels::DType moments_dtype = kernels::DType::kFloat32;  // bf16: rounded stochastically
   uint64_t seed = 0;                                        // of stochastic rounding
+  bool cuda_graphs = true;                                  // false: every kernel is launched by itself
 };
 
 struct OptimizerStepResult {
@@ -86,7 +90,8 @@ class AdamWOptimizer {
   AdamWOptimizer(Parameters* parameters, const AdamWOptimizerOptions& options);
   void Carve(const ParameterLayout& layout, kernels::DType parameter_dtype, Carver& carver);
   bool keeps_remainder() const { return !remainder_.empty(); }
-  absl::Status Update(int64_t begin, int64_t end, double learning_rate, double weight_decay);
+  absl::Status IssueStep(double weight_decay, kernels::ConstTensorView loss);
+  absl::Status Update(int64_t begin, int64_t end, double weight_decay);
   absl::Status SetStepCount(int64_t step_count);
 
   Parameters* parameters_;
@@ -96,7 +101,10 @@ class AdamWOptimizer {
   kernels::TensorView exp_avg_sq_;      // [layout.size()]
   kernels::TensorView remainder_;       // [layout.size()] int16; empty without masters beside the parameters
   kernels::TensorView sum_of_squares_;  // [1] fp64
+  kernels::TensorView learning_rate_;   // [1] fp64
   kernels::TensorView control_;         // [kUpdateControls] fp32
+  // By what a step's launches depend on: the places of parameters, gradients, state and loss, and the weight decay.
+  std::map<std::tuple<const void*, const void*, const void*, const void*, double>, RecordedWork> recorded_;
   std::unique_ptr<Readback> readback_;  // control, sum of squares, loss
   bool reads_loss_ = false;
   int64_t step_count_ = 0;

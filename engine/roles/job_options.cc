@@ -100,6 +100,7 @@ AdamWOptimizerOptions OptimizerOptions(const v1::JobSpec& spec) {
   options.master_weights = optim.master_weights();
   options.moments_dtype = DTypeNamed(optim.moments_dtype());
   options.seed = static_cast<uint64_t>(spec.trainer().seed());
+  options.cuda_graphs = spec.engine().cuda_graphs();
   return options;
 }
 

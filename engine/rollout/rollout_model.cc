@@ -97,7 +97,7 @@ void RolloutModel::Free() { memory_ = DeviceMemory(); }
 void RolloutModel::ForgetWhatMoved() {
   const std::pair<const void*, const void*> at = {memory_.View(0, DType::kInt32, {1}).data, parameters_->values().data};
   if (at == recorded_at_) return;
-  for (auto& [rows, recorded] : recorded_) recorded.graph.reset();
+  for (auto& [rows, recorded] : recorded_) recorded.Forget();
   recorded_at_ = at;
 }
 
@@ -151,24 +151,9 @@ absl::StatusOr<ConstTensorView> RolloutModel::Forward(std::span<const PassSequen
   const PassRows rows = {RowsFor(static_cast<int64_t>(pass.ids.size()), options_.max_batched_tokens, device),
                          wanted == 0 ? 0 : RowsFor(wanted, options_.max_sequences, device)};
   RETURN_IF_ERROR(Upload(pass));
-  const ConstTensorView logits = logits_.Rows(0, wanted);
-  if (device.is_cpu()) {
-    RETURN_IF_ERROR(Compute(pass, rows));
-    return logits;
-  }
   ForgetWhatMoved();
-  Recorded& recorded = recorded_[rows];
-  if (!recorded.ran) {
-    // The first run makes plans and chooses algorithms; a recording could not.
-    recorded.ran = true;
-    RETURN_IF_ERROR(Compute(pass, rows));
-    return logits;
-  }
-  if (recorded.graph == nullptr) {
-    ASSIGN_OR_RETURN(recorded.graph, CudaGraph::Capture(EngineStream(device), [&] { return Compute(pass, rows); }));
-  }
-  RETURN_IF_ERROR(recorded.graph->Launch(EngineStream(device)));
-  return logits;
+  RETURN_IF_ERROR(recorded_[rows].Run(EngineStream(device), [&] { return Compute(pass, rows); }));
+  return logits_.Rows(0, wanted);
 }
 
 // On CUDA what is launched depends on `rows` alone.

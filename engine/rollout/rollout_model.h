@@ -79,10 +79,6 @@ class RolloutModel {
     int64_t logits = 0;
     friend auto operator<=>(const PassRows&, const PassRows&) = default;
   };
-  struct Recorded {
-    bool ran = false;
-    std::unique_ptr<CudaGraph> graph;
-  };
 
   void Carve(Carver& carver);
   int64_t table_width() const;
@@ -96,7 +92,7 @@ class RolloutModel {
   const Parameters* parameters_;
   RolloutModelOptions options_;
   DeviceMemory memory_;
-  std::map<PassRows, Recorded> recorded_;            // on CUDA
+  std::map<PassRows, RecordedWork> recorded_;        // on CUDA
   std::pair<const void*, const void*> recorded_at_;  // cache and weights that the graphs point to
 
   std::vector<LayerCache> caches_;

@@ -21,6 +21,7 @@ absl::Status Validate(const DecideUpdate& args, Stream stream) {
   if (!args.loss.empty()) {
     RETURN_IF_ERROR(CheckView(kKernel, "loss", args.loss, DType::kFloat64, Shape{1}, stream.device));
   }
+  RETURN_IF_ERROR(CheckView(kKernel, "learning_rate", args.learning_rate, DType::kFloat64, Shape{1}, stream.device));
   RETURN_IF_ERROR(CheckView(kKernel, "control", args.control, DType::kFloat32, Shape{kUpdateControls}, stream.device));
   if (!(args.max_norm >= 0.0)) return InvalidArgument(kKernel, "max_norm", absl::StrCat(args.max_norm, " is below 0"));
   RETURN_IF_ERROR(CheckBeta(kKernel, "beta1", args.beta1));

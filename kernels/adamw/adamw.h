@@ -40,7 +40,10 @@ enum UpdateControl : int {
   kControlUpdates,          // n: updates applied so far, this one included; exact up to 2^24
   kControlCorrection1,      // 1 - beta1^n
   kControlRootCorrection2,  // sqrt(1 - beta2^n)
-  kUpdateControls = 8
+  // The learning rate as the sum of two: almost a double's digits.
+  kControlLearningRate,
+  kControlLearningRateRest,
+  kUpdateControls
 };
 
 // Decides about the update: fills `control` from the sum of squares. kControlUpdates is read (the count so far) and
@@ -48,6 +51,7 @@ enum UpdateControl : int {
 struct DecideUpdate {
   ConstTensorView sum_of_squares;  // [1] fp64: of all gradients
   ConstTensorView loss;            // [1] fp64: the update is skipped where it is not finite; or empty
+  ConstTensorView learning_rate;   // [1] fp64: there, because it changes from step to step and a step can be recorded
   double max_norm = 0;             // 0: no clipping
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -55,7 +59,6 @@ struct DecideUpdate {
 };
 
 struct AdamWOptions {
-  double learning_rate = 0;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;

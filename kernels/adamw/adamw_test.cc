@@ -49,14 +49,10 @@ constexpr Case kCases[] = {
     {24, 0, 0.0, 1.0, Storage::kBFloat, kF},
 };
 
+constexpr double kLearningRate = 1e-2;
+
 AdamWOptions OptionsOf(const Case& c) {
-  return {.learning_rate = 1e-2,
-          .beta1 = 0.9,
-          .beta2 = 0.95,
-          .eps = 1e-8,
-          .weight_decay = c.weight_decay,
-          .seed = 77,
-          .first_element = 0};
+  return {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = c.weight_decay, .seed = 77, .first_element = 0};
 }
 
 std::vector<double> Squares(const HostTensor& tensor) {
@@ -95,6 +91,7 @@ struct State {
     const AdamWOptions options = OptionsOf(c);
     return {.sum_of_squares = sum_of_squares,
             .loss = loss,
+            .learning_rate = learning_rate,
             .max_norm = c.max_norm,
             .beta1 = options.beta1,
             .beta2 = options.beta2,
@@ -121,6 +118,7 @@ struct State {
   Case c;
   HostTensor grad, param, remainder, exp_avg, exp_avg_sq, control, sum_of_squares;
   HostTensor loss = HostTensor::Of(DType::kFloat64, {1}, {2.5});
+  HostTensor learning_rate = HostTensor::Of(DType::kFloat64, {1}, {kLearningRate});
 };
 
 void ExpectSameBytes(const State& got, const State& want) {
@@ -145,11 +143,11 @@ TEST_P(AdamWTest, EqualsDoubleReference) {
   const auto n = static_cast<double>(c.updates + 1);
   for (size_t i = 0; i < p.size(); ++i) {
     const double g = grads[i] * clip;
-    p[i] *= 1.0 - options.learning_rate * options.weight_decay;
+    p[i] *= 1.0 - kLearningRate * options.weight_decay;
     m[i] += (1.0 - options.beta1) * (g - m[i]);
     v[i] = options.beta2 * v[i] + (1.0 - options.beta2) * g * g;
     const double corrected = v[i] / (1.0 - std::pow(options.beta2, n));
-    p[i] -= options.learning_rate / (1.0 - std::pow(options.beta1, n)) * m[i] / (std::sqrt(corrected) + options.eps);
+    p[i] -= kLearningRate / (1.0 - std::pow(options.beta1, n)) * m[i] / (std::sqrt(corrected) + options.eps);
   }
   ASSERT_OK(CALL_BACKEND(backend, Run, state.Decision()));
   const std::vector<double> control = state.control.values();

@@ -90,7 +90,8 @@ void ForEachBlock(int64_t elements, Body body) {
 
 absl::Status Run(const DecideUpdate& args, Stream) {
   const double loss = args.loss.empty() ? 0.0 : args.loss.as<double>()[0];
-  Decide(args.sum_of_squares.as<double>()[0], loss, args.max_norm, args.beta1, args.beta2, args.control.as<float>());
+  Decide(args.sum_of_squares.as<double>()[0], loss, args.learning_rate.as<double>()[0], args.max_norm, args.beta1,
+         args.beta2, args.control.as<float>());
   return absl::OkStatus();
 }
 

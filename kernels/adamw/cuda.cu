@@ -132,9 +132,9 @@ __global__ void __launch_bounds__(kThreads, 4) UpdateKernel(Arrays arrays, AdamW
   }
 }
 
-__global__ void DecideKernel(const double* sum_of_squares, const double* loss, double max_norm, double beta1,
-                             double beta2, float* control) {
-  Decide(*sum_of_squares, loss == nullptr ? 0.0 : *loss, max_norm, beta1, beta2, control);
+__global__ void DecideKernel(const double* sum_of_squares, const double* loss, const double* learning_rate,
+                             double max_norm, double beta1, double beta2, float* control) {
+  Decide(*sum_of_squares, loss == nullptr ? 0.0 : *loss, *learning_rate, max_norm, beta1, beta2, control);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -201,9 +201,9 @@ void VisitStorage(const AdamW& args, Launch launch) {
 }  // namespace
 
 absl::Status Run(const DecideUpdate& args, Stream stream) {
-  DecideKernel<<<1, 1, 0, HandleOf(stream)>>>(args.sum_of_squares.as<double>(),
-                                              args.loss.empty() ? nullptr : args.loss.as<double>(), args.max_norm,
-                                              args.beta1, args.beta2, args.control.as<float>());
+  DecideKernel<<<1, 1, 0, HandleOf(stream)>>>(
+      args.sum_of_squares.as<double>(), args.loss.empty() ? nullptr : args.loss.as<double>(),
+      args.learning_rate.as<double>(), args.max_norm, args.beta1, args.beta2, args.control.as<float>());
   return LaunchStatus("decide_update");
 }
 

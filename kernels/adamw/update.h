@@ -20,12 +20,14 @@ struct UpdateFactors {
 // `control` as DecideUpdate left it.
 SLUICE_HOST_DEVICE inline UpdateFactors FactorsOf(const AdamWOptions& options, const float* control) {
   const double correction1 = control[kControlCorrection1];
-  return {.decay = static_cast<float>(1.0 - options.learning_rate * options.weight_decay),
+  const double learning_rate =
+      static_cast<double>(control[kControlLearningRate]) + static_cast<double>(control[kControlLearningRateRest]);
+  return {.decay = static_cast<float>(1.0 - learning_rate * options.weight_decay),
           .first = static_cast<float>(1.0 - options.beta1),
           .beta2 = static_cast<float>(options.beta2),
           .second = static_cast<float>(1.0 - options.beta2),
           .eps = static_cast<float>(options.eps),
-          .step_size = static_cast<float>(options.learning_rate / correction1),
+          .step_size = static_cast<float>(learning_rate / correction1),
           .inverse_root_correction = static_cast<float>(1.0 / static_cast<double>(control[kControlRootCorrection2])),
           .clip = control[kControlClipFactor]};
 }
@@ -40,8 +42,8 @@ SLUICE_HOST_DEVICE inline void UpdateElement(const UpdateFactors& f, float grad,
 
 // Fills `control`. The square roots and powers are in double: the devices may differ in their last bit, which the
 // rounding to fp32 almost always hides.
-SLUICE_HOST_DEVICE inline void Decide(double sum_of_squares, double loss, double max_norm, double beta1, double beta2,
-                                      float* control) {
+SLUICE_HOST_DEVICE inline void Decide(double sum_of_squares, double loss, double learning_rate, double max_norm,
+                                      double beta1, double beta2, float* control) {
   const double norm = std::sqrt(sum_of_squares);
   const auto norm32 = static_cast<float>(norm);
   // x - x is 0 for finite x only.
@@ -55,6 +57,9 @@ SLUICE_HOST_DEVICE inline void Decide(double sum_of_squares, double loss, double
   control[kControlUpdates] = static_cast<float>(updates);
   control[kControlCorrection1] = static_cast<float>(1.0 - std::pow(beta1, updates));
   control[kControlRootCorrection2] = static_cast<float>(std::sqrt(1.0 - std::pow(beta2, updates)));
+  control[kControlLearningRate] = static_cast<float>(learning_rate);
+  control[kControlLearningRateRest] =
+      static_cast<float>(learning_rate - static_cast<double>(control[kControlLearningRate]));
 }
 
 // Random bits come in groups of eight elements: one Philox block holds 16 bits for one rounding of each.

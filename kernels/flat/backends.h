@@ -9,14 +9,14 @@ namespace sluice::kernels {
 namespace cpu {
 absl::Status SumOfSquares(ConstTensorView x, TensorView sum, Stream stream);
 absl::Status AddSum(ConstTensorView x, double factor, TensorView sum, Stream stream);
-absl::Status Fill(TensorView x, float value, Stream stream);
+absl::Status Fill(TensorView x, double value, Stream stream);
 absl::Status Cast(ConstTensorView from, TensorView to, Stream stream);
 }  // namespace cpu
 
 namespace cuda {
 absl::Status SumOfSquares(ConstTensorView x, TensorView sum, Stream stream);
 absl::Status AddSum(ConstTensorView x, double factor, TensorView sum, Stream stream);
-absl::Status Fill(TensorView x, float value, Stream stream);
+absl::Status Fill(TensorView x, double value, Stream stream);
 absl::Status Cast(ConstTensorView from, TensorView to, Stream stream);
 }  // namespace cuda
 

@@ -70,7 +70,7 @@ absl::Status AddSum(ConstTensorView x, double factor, TensorView sum, Stream) {
   return absl::OkStatus();
 }
 
-absl::Status Fill(TensorView x, float value, Stream) {
+absl::Status Fill(TensorView x, double value, Stream) {
   if (x.dtype == DType::kFloat64) {
     FillElements(x, static_cast<double>(value));
   } else {

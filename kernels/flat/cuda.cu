@@ -175,16 +175,16 @@ absl::Status AddSum(ConstTensorView x, double factor, TensorView sum, Stream str
   return Sum<Value>("add_sum", x.as<float>(), x.elements(), factor, true, sum, stream);
 }
 
-absl::Status Fill(TensorView x, float value, Stream stream) {
+absl::Status Fill(TensorView x, double value, Stream stream) {
   if (x.elements() == 0) return absl::OkStatus();
-  if (std::bit_cast<uint32_t>(value) == 0) {
+  if (std::bit_cast<uint64_t>(value) == 0) {
     cudaMemsetAsync(x.data, 0, static_cast<size_t>(x.bytes()), HandleOf(stream));
   } else if (x.dtype == DType::kFloat64) {
-    LaunchFill(x, static_cast<double>(value), stream);
-  } else if (x.dtype == DType::kFloat32) {
     LaunchFill(x, value, stream);
+  } else if (x.dtype == DType::kFloat32) {
+    LaunchFill(x, static_cast<float>(value), stream);
   } else {
-    LaunchFill(x, BFloat16(value).bits, stream);
+    LaunchFill(x, BFloat16(static_cast<float>(value)).bits, stream);
   }
   return LaunchStatus("fill");
 }

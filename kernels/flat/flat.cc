@@ -36,7 +36,7 @@ absl::Status AddSum(ConstTensorView x, double factor, TensorView sum, Stream str
                                 : cuda::AddSum(Flat(x), factor, sum, stream);
 }
 
-absl::Status Fill(TensorView x, float value, Stream stream) {
+absl::Status Fill(TensorView x, double value, Stream stream) {
   if (x.dtype == DType::kFloat64) {
     RETURN_IF_ERROR(CheckView("fill", "x", x, DType::kFloat64, x.shape, stream.device));
   } else {

@@ -16,8 +16,8 @@ absl::Status SumOfSquares(ConstTensorView x, TensorView sum, Stream stream);
 // sum [1] fp64 += factor * (sum of x), x [N] fp32: in double, in an order that depends on N only.
 absl::Status AddSum(ConstTensorView x, double factor, TensorView sum, Stream stream);
 
-// Every element becomes value; x fp32, bf16 or fp64.
-absl::Status Fill(TensorView x, float value, Stream stream);
+// Every element becomes value, rounded once; x fp32, bf16 or fp64.
+absl::Status Fill(TensorView x, double value, Stream stream);
 
 // to = from, between fp32 and bf16 (round to nearest even) or of the same type (a copy); on one device.
 absl::Status Cast(ConstTensorView from, TensorView to, Stream stream);
