@@ -20,6 +20,8 @@ c10::ScalarType ScalarTypeOf(DType dtype) {
       return at::kDouble;
     case DType::kInt16:
       return at::kShort;
+    case DType::kFloat8:
+      return at::kFloat8_e4m3fn;
   }
   return at::kFloat;
 }

@@ -6,7 +6,8 @@
 
 namespace sluice::kernels {
 
-enum class DType : uint8_t { kFloat32, kBFloat16, kInt32, kInt64, kFloat64, kInt16 };
+// kFloat8: e4m3 without infinities (float8.h); of products alone.
+enum class DType : uint8_t { kFloat32, kBFloat16, kInt32, kInt64, kFloat64, kInt16, kFloat8 };
 
 // Bytes of one element.
 constexpr int64_t SizeOf(DType dtype) {
@@ -20,6 +21,8 @@ constexpr int64_t SizeOf(DType dtype) {
     case DType::kInt64:
     case DType::kFloat64:
       return 8;
+    case DType::kFloat8:
+      return 1;
   }
   return 0;
 }
@@ -38,6 +41,8 @@ constexpr std::string_view Name(DType dtype) {
       return "fp64";
     case DType::kInt16:
       return "int16";
+    case DType::kFloat8:
+      return "fp8";
   }
   return "unknown";
 }

@@ -10,6 +10,7 @@
 #include "kernels/bfloat16.h"
 #include "kernels/device.h"
 #include "kernels/dtype.h"
+#include "kernels/float8.h"
 
 namespace sluice::kernels {
 
@@ -50,12 +51,14 @@ template <typename T>
 constexpr DType DTypeOf() {
   using Value = std::remove_cv_t<T>;
   static_assert(std::is_same_v<Value, float> || std::is_same_v<Value, BFloat16> || std::is_same_v<Value, int32_t> ||
-                std::is_same_v<Value, int64_t> || std::is_same_v<Value, double> || std::is_same_v<Value, int16_t>);
+                std::is_same_v<Value, int64_t> || std::is_same_v<Value, double> || std::is_same_v<Value, int16_t> ||
+                std::is_same_v<Value, Float8>);
   if constexpr (std::is_same_v<Value, float>) return DType::kFloat32;
   if constexpr (std::is_same_v<Value, BFloat16>) return DType::kBFloat16;
   if constexpr (std::is_same_v<Value, int32_t>) return DType::kInt32;
   if constexpr (std::is_same_v<Value, double>) return DType::kFloat64;
   if constexpr (std::is_same_v<Value, int16_t>) return DType::kInt16;
+  if constexpr (std::is_same_v<Value, Float8>) return DType::kFloat8;
   return DType::kInt64;
 }
 

@@ -209,8 +209,12 @@ class Bench {
     ASSIGN_OR_RETURN(const RandomTensor sum, Make(DType::kFloat64, {1}));
     RETURN_IF_ERROR(kernels::Fill(control, 0.0f, stream_));
     RETURN_IF_ERROR(kernels::SumOfSquares(grad.view(), sum.view(), stream_));
-    RETURN_IF_ERROR(
-        kernels::Run(kernels::DecideUpdate{.sum_of_squares = sum, .max_norm = 1.0, .control = control}, stream_));
+    ASSIGN_OR_RETURN(const RandomTensor learning_rate, Make(DType::kFloat64, {1}));
+    RETURN_IF_ERROR(kernels::Fill(learning_rate, 1e-5, stream_));
+    RETURN_IF_ERROR(kernels::Run(
+        kernels::DecideUpdate{
+            .sum_of_squares = sum, .learning_rate = learning_rate, .max_norm = 1.0, .control = control},
+        stream_));
     for (const DType moments : {kF, kB}) {
       ASSIGN_OR_RETURN(const RandomTensor exp_avg, Make(moments, {n}, 1e-3));
       ASSIGN_OR_RETURN(const RandomTensor exp_avg_sq, Make(moments, {n}, 1e-3));
@@ -219,8 +223,7 @@ class Bench {
                                                   .param = param,
                                                   .remainder = remainder,
                                                   .exp_avg = exp_avg,
-                                                  .exp_avg_sq = exp_avg_sq,
-                                                  .options = {.learning_rate = 1e-5}},
+                                                  .exp_avg_sq = exp_avg_sq},
                                    stream_));
       const double size = moments == kF ? 4 : 2;
       for (const bool masters : {true, false}) {
@@ -232,8 +235,7 @@ class Bench {
                                                         .param = param,
                                                         .remainder = masters ? remainder.view() : kernels::TensorView(),
                                                         .exp_avg = exp_avg,
-                                                        .exp_avg_sq = exp_avg_sq,
-                                                        .options = {.learning_rate = 1e-5}},
+                                                        .exp_avg_sq = exp_avg_sq},
                                          stream_);
                    }));
       }
@@ -252,6 +254,18 @@ class Bench {
     RETURN_IF_ERROR(Report(absl::StrCat("gemm_", name, "_forward"), 0, flops, [&] {
       return kernels::Run(kernels::MatMul{.a = x, .b = w, .transpose_b = true, .c = y}, stream_);
     }));
+    // What eight bits would give; no model computes with them yet.
+    {
+      const kernels::ConstTensorView x8(x.view().data, DType::kFloat8, {s_.tokens, in}, stream_.device);
+      const kernels::ConstTensorView w8(w.view().data, DType::kFloat8, {out, in}, stream_.device);
+      ASSIGN_OR_RETURN(const RandomTensor scale, Make(kF, {1}));
+      RETURN_IF_ERROR(Report(absl::StrCat("gemm_", name, "_forward_fp8"), 0, flops, [&] {
+        return kernels::Run(
+            kernels::MatMul{
+                .a = x8, .b = w8, .transpose_b = true, .c = y, .scale_a = scale.view(), .scale_b = scale.view()},
+            stream_);
+      }));
+    }
     RETURN_IF_ERROR(Report(absl::StrCat("gemm_", name, "_dgrad"), 0, flops,
                            [&] { return kernels::Run(kernels::MatMul{.a = y, .b = w, .c = x}, stream_); }));
     for (const float beta : {0.0f, 1.0f}) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <vector>
 
 #include "kernels/matmul/backends.h"
 #include "kernels/matmul/gemm_cpu.h"
@@ -155,9 +156,30 @@ void MultiplyFewRows(Operand<T> left, Operand<T> right, const Problem& problem, 
   });
 }
 
+std::vector<float> Widened(ConstTensorView matrix) {
+  std::vector<float> values;
+  values.reserve(static_cast<size_t>(matrix.elements()));
+  for (int64_t row = 0; row < matrix.dim(0); ++row) {
+    const Float8* from = matrix.as<Float8>() + row * matrix.row_stride;
+    for (int64_t i = 0; i < matrix.dim(1); ++i) values.push_back(static_cast<float>(from[i]));
+  }
+  return values;
+}
+
+// A reference, not a fast one.
+absl::Status RunFloat8(const MatMul& args, Stream stream) {
+  const std::vector<float> a = Widened(args.a), b = Widened(args.b);
+  MatMul wide = args;
+  wide.a = ConstTensorView(a.data(), args.a.shape);
+  wide.b = ConstTensorView(b.data(), args.b.shape);
+  wide.alpha *= *args.scale_a.as<float>() * *args.scale_b.as<float>();
+  return cpu::Run(wide, stream);
+}
+
 }  // namespace
 
-absl::Status Run(const MatMul& args, Stream) {
+absl::Status Run(const MatMul& args, Stream stream) {
+  if (args.a.dtype == DType::kFloat8) return RunFloat8(args, stream);
   const Problem problem = {.rows = args.c.dim(0),
                            .columns = args.c.dim(1),
                            .depth = args.a.dim(args.transpose_a ? 0 : 1),

@@ -1,6 +1,8 @@
 #include "kernels/matmul/gemm_plan.h"
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
@@ -8,7 +10,10 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-cudaDataType_t TypeOf(DType dtype) { return dtype == DType::kBFloat16 ? CUDA_R_16BF : CUDA_R_32F; }
+cudaDataType_t TypeOf(DType dtype) {
+  if (dtype == DType::kFloat8) return CUDA_R_8F_E4M3;
+  return dtype == DType::kBFloat16 ? CUDA_R_16BF : CUDA_R_32F;
+}
 
 int32_t AlignmentOf(const void* data, int64_t stride_bytes) {
   int32_t alignment = 256;
@@ -47,7 +52,10 @@ GemmKey KeyOf(const MatMul& args) {
 }
 
 std::string ToString(const GemmKey& key) {
-  const auto type = [](DType dtype) { return dtype == DType::kBFloat16 ? "bf16" : "fp32"; };
+  const auto type = [](DType dtype) {
+    const std::string_view name = Name(dtype);
+    return absl::string_view(name.data(), name.size());
+  };
   return absl::StrCat(key.m, " ", key.n, " ", key.k, " ", key.lda, " ", key.ldb, " ", key.ldc, " ",
                       key.transpose_a ? "T" : "N", key.transpose_b ? "T" : "N", " ", type(key.in), " ", type(key.out),
                       " ", key.accumulates ? "add" : "set", " ", key.bias ? "bias" : "plain", " ", key.align_a, " ",
@@ -89,10 +97,15 @@ absl::StatusOr<GemmProblem> GemmProblem::Create(const GemmKey& key) {
 cublasStatus_t GemmProblem::Launch(cublasLtHandle_t handle, const MatMul& args, void* c,
                                    const cublasLtMatmulAlgo_t& algorithm, void* workspace, int64_t workspace_bytes,
                                    cudaStream_t stream) const {
-  if (!args.bias.empty()) {
-    const void* bias = args.bias.data;
+  // What a product points to besides its matrices. Swapped as they are.
+  const std::pair<cublasLtMatmulDescAttributes_t, const void*> pointers[] = {
+      {CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias.data},
+      {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.scale_b.data},
+      {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.scale_a.data}};
+  for (const auto& [attribute, pointer] : pointers) {
+    if (pointer == nullptr) continue;
     const cublasStatus_t status =
-        cublasLtMatmulDescSetAttribute(operation_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
+        cublasLtMatmulDescSetAttribute(operation_.get(), attribute, &pointer, sizeof(pointer));
     if (status != CUBLAS_STATUS_SUCCESS) return status;
   }
   return cublasLtMatmul(handle, operation_.get(), &args.alpha, args.b.data, a_.get(), args.a.data, b_.get(), &args.beta,

@@ -10,7 +10,31 @@ namespace {
 
 constexpr std::string_view kKernel = "matmul";
 
+absl::Status ValidateFloat8(const MatMul& args, Stream stream) {
+  if (args.a.shape.rank() != 2 || args.transpose_a || !args.transpose_b || !args.bias.empty()) {
+    return InvalidArgument(kKernel, "a", "in fp8: expected a product A B^T of matrices, without a bias");
+  }
+  const int64_t rows = args.a.dim(0), depth = args.a.dim(1), columns = args.b.dim(0);
+  const DType c_dtype = args.c.dtype == DType::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
+  RETURN_IF_ERROR(CheckView(kKernel, "a", args.a, DType::kFloat8, {rows, depth}, stream.device, Layout::kStrided));
+  RETURN_IF_ERROR(CheckView(kKernel, "b", args.b, DType::kFloat8, {columns, depth}, stream.device, Layout::kStrided));
+  RETURN_IF_ERROR(CheckView(kKernel, "c", args.c, c_dtype, {rows, columns}, stream.device, Layout::kStrided));
+  RETURN_IF_ERROR(CheckView(kKernel, "scale_a", args.scale_a, DType::kFloat32, {1}, stream.device));
+  RETURN_IF_ERROR(CheckView(kKernel, "scale_b", args.scale_b, DType::kFloat32, {1}, stream.device));
+  const auto aligned = [](ConstTensorView view) {
+    return reinterpret_cast<uintptr_t>(view.data) % 16 == 0 && view.row_stride * SizeOf(view.dtype) % 16 == 0;
+  };
+  if (depth % 16 == 0 && columns % 16 == 0 && aligned(args.a) && aligned(args.b) && aligned(args.c)) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument(kKernel, "a",
+                         absl::StrCat("in fp8: K = ", depth, " and N = ", columns,
+                                      " must be multiples of 16, rows begin at multiples of 16 bytes"));
+}
+
 absl::Status Validate(const MatMul& args, Stream stream) {
+  if (args.a.dtype == DType::kFloat8 && !args.a.empty()) return ValidateFloat8(args, stream);
+  if (!args.scale_a.empty() || !args.scale_b.empty()) return InvalidArgument(kKernel, "scale_a", "is for fp8 alone");
   RETURN_IF_ERROR(CheckLeadingView(kKernel, "a", args.a, 2, stream, Layout::kStrided));
   RETURN_IF_ERROR(CheckLeadingView(kKernel, "b", args.b, 2, stream, Layout::kStrided));
   const int64_t rows = args.a.dim(args.transpose_a ? 1 : 0);

@@ -15,14 +15,17 @@ namespace sluice::kernels {
 inline constexpr int64_t kMatMulWorkspace = int64_t{32} << 20;
 
 struct MatMul {
-  ConstTensorView a;  // [M, K], or [K, M] with transpose_a; bf16 or fp32; strided
+  ConstTensorView a;  // [M, K], or [K, M] with transpose_a; bf16, fp32 or fp8; strided
   bool transpose_a = false;
   ConstTensorView b;  // [K, N], or [N, K] with transpose_b; as a; strided
   bool transpose_b = false;
-  TensorView c;  // [M, N] fp32, or bf16 if a and b are; strided. Must not alias a or b.
+  TensorView c;  // [M, N] fp32, or bf16 if a and b are not fp32; strided. Must not alias a or b.
   float alpha = 1.0f;
   float beta = 0.0f;     // 0: c is overwritten and never read, so it may hold anything
   ConstTensorView bias;  // [N] as c, added to every row before c is rounded; or empty. REQUIRES: beta = 0
+  // With a and b in fp8 alone, and there always: [1] fp32 each, what their elements are to be multiplied with. Such a
+  // product is A B^T, without bias; K and N are multiples of 16, rows begin at multiples of 16 bytes.
+  ConstTensorView scale_a, scale_b;
 };
 
 // Sums are in fp32; c is rounded once, at the end. Deterministic, on the CPU for a fixed number of threads, on CUDA for

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "common/testing/status_matchers.h"
@@ -90,6 +92,87 @@ INSTANTIATE_TEST_SUITE_P(Shapes, MatMulTest,
                          ::testing::Combine(::testing::ValuesIn(kCases),
                                             ::testing::ValuesIn(testing::AvailableBackends())),
                          testing::BackendTestName());
+
+struct Float8Case {
+  int64_t rows, columns, depth;
+  DType out;
+  float beta;
+  int64_t padding;
+};
+
+constexpr Float8Case kFloat8Cases[] = {
+    {16, 16, 16, kF, 0.0f, 0}, {37, 48, 160, kB, 0.0f, 16}, {300, 272, 400, kF, 1.0f, 0}, {129, 512, 96, kB, 0.5f, 0}};
+
+class Float8MatMulTest : public testing::BackendTest<Float8Case> {};
+
+TEST_P(Float8MatMulTest, EqualsDoubleReferenceOfWhatIsStored) {
+  const auto& [c, backend] = GetParam();
+  const auto a = HostTensor::Random(DType::kFloat8, {c.rows, c.depth}, 1, 1.0, c.depth + c.padding);
+  const auto b = HostTensor::Random(DType::kFloat8, {c.columns, c.depth}, 2, 1.0, c.depth + c.padding);
+  const auto scale_a = HostTensor::Of(kF, {1}, {0.5}), scale_b = HostTensor::Of(kF, {1}, {0.25});
+  auto out = c.beta == 0.0f ? HostTensor::Poisoned(c.out, {c.rows, c.columns})
+                            : HostTensor::Random(c.out, {c.rows, c.columns}, 3);
+  const std::vector<double> a_values = a.values(), b_values = b.values();
+  std::vector<double> want = out.values();
+  for (int64_t i = 0; i < c.rows; ++i) {
+    for (int64_t j = 0; j < c.columns; ++j) {
+      double sum = 0.0;
+      for (int64_t p = 0; p < c.depth; ++p) sum += a_values[i * c.depth + p] * b_values[j * c.depth + p];
+      double& to = want[i * c.columns + j];
+      to = 2.0 * 0.5 * 0.25 * sum + (c.beta == 0.0f ? 0.0 : c.beta * to);
+    }
+  }
+  ASSERT_OK(CALL_BACKEND(backend, Run,
+                         (MatMul{.a = a,
+                                 .b = b,
+                                 .transpose_b = true,
+                                 .c = out,
+                                 .alpha = 2.0f,
+                                 .beta = c.beta,
+                                 .scale_a = scale_a,
+                                 .scale_b = scale_b})));
+  // The tensor cores add fp8 products with 14 bits or so after the point of the largest.
+  testing::Tolerance tolerance = testing::SumTolerance(c.out, static_cast<double>(c.depth));
+  if (backend == Backend::kCuda) tolerance.absolute += 1e-3 * std::sqrt(static_cast<double>(c.depth));
+  EXPECT_TENSOR_NEAR(out, want, tolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Float8MatMulTest,
+                         ::testing::Combine(::testing::ValuesIn(kFloat8Cases),
+                                            ::testing::ValuesIn(testing::AvailableBackends())),
+                         testing::BackendTestName());
+
+TEST(Float8Test, RoundsToNearestAndSaturates) {
+  const std::pair<float, uint8_t> cases[] = {
+      {0.0f, 0x00},      {-0.0f, 0x80},   {1.0f, 0x38},         {-1.0f, 0xB8},         {448.0f, 0x7E},
+      {1e9f, 0x7E},      {-1e9f, 0xFE},   {0.001953125f, 0x01}, {0.0009765625f, 0x00}, {0.0029296875f, 0x02},
+      {0.015625f, 0x08}, {1.0625f, 0x38}, {1.1875f, 0x3A},      {15.9f, 0x58},         {447.0f, 0x7E}};
+  for (const auto& [value, bits] : cases) EXPECT_EQ(Float8(value).bits, bits) << value;
+  for (int bits = 0; bits < 256; ++bits) {
+    Float8 stored;
+    stored.bits = static_cast<uint8_t>(bits);
+    if ((bits & 0x7F) == 0x7F) {
+      EXPECT_TRUE(std::isnan(static_cast<float>(stored)));
+    } else {
+      EXPECT_EQ(Float8(static_cast<float>(stored)).bits, bits);
+    }
+  }
+}
+
+TEST(Float8Test, NamesWhatAProductDoesNotTake) {
+  const auto a = HostTensor::Random(DType::kFloat8, {4, 24}, 1), b = HostTensor::Random(DType::kFloat8, {16, 24}, 2);
+  const auto scale = HostTensor::Of(kF, {1}, {1.0});
+  auto out = HostTensor::Poisoned(kF, {4, 16});
+  MatMul args = {.a = a, .b = b, .transpose_b = true, .c = out, .scale_a = scale, .scale_b = scale};
+  EXPECT_THAT(kernels::Run(args, DefaultStream(Device::Cpu())),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("K = 24")));
+  args.scale_b = {};
+  EXPECT_THAT(kernels::Run(args, DefaultStream(Device::Cpu())),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("scale_b")));
+  args.transpose_b = false;
+  EXPECT_THAT(kernels::Run(args, DefaultStream(Device::Cpu())),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("A B^T")));
+}
 
 TEST(MatMulTest, ResultDoesNotDependOnWhereTheArraysLie) {
   const auto a = HostTensor::Random(kF, {37, 130}, 1);

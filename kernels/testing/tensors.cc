@@ -74,6 +74,7 @@ void HostTensor::Set(int64_t element, double value) {
   if (dtype_ == DType::kInt64) store(static_cast<int64_t>(value));
   if (dtype_ == DType::kFloat64) store(value);
   if (dtype_ == DType::kInt16) store(static_cast<int16_t>(value));
+  if (dtype_ == DType::kFloat8) store(Float8(static_cast<float>(value)));
 }
 
 HostTensor HostTensor::Random(DType dtype, Shape shape, uint64_t seed, double scale, int64_t row_stride) {
@@ -127,6 +128,7 @@ std::vector<double> HostTensor::values() const {
     if (dtype_ == DType::kInt64) values[i] = static_cast<double>(load(int64_t{}));
     if (dtype_ == DType::kFloat64) values[i] = load(double{});
     if (dtype_ == DType::kInt16) values[i] = load(int16_t{});
+    if (dtype_ == DType::kFloat8) values[i] = static_cast<float>(load(Float8{}));
   }
   return values;
 }
