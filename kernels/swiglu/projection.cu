@@ -106,13 +106,15 @@ struct ActivationEpilogue {
 // Fewer rows leave most multiprocessors without a tile, and are bound by reading the weights.
 constexpr int64_t kFewestRows = 1024;
 constexpr int64_t kLeastHidden = ActivationEpilogue::kSlices * kGemmK;
+// With more the product takes so long that nothing is to be won from the activation.
+constexpr int64_t kMostHidden = 2048;
 
 }  // namespace
 
 bool CanFuse(const SwigluProjection& args) {
   const int64_t intermediate = args.y.dim(1);
-  return args.bias.empty() && args.x.dim(0) >= kFewestRows && args.x.dim(1) >= kLeastHidden && intermediate % 8 == 0 &&
-         CanBeTiled(args.x) && CanBeTiled(args.weight);
+  return args.bias.empty() && args.x.dim(0) >= kFewestRows && args.x.dim(1) >= kLeastHidden &&
+         args.x.dim(1) <= kMostHidden && intermediate % 8 == 0 && CanBeTiled(args.x) && CanBeTiled(args.weight);
 }
 
 absl::Status RunFused(const SwigluProjection& args, Stream stream) {

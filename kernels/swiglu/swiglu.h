@@ -40,7 +40,7 @@ absl::Status Forward(const SwigluForward& args, Stream stream);
 absl::Status Backward(const SwigluBackward& args, Stream stream);
 
 // The product (matmul.h) and Forward. On CUDA one kernel of our own does both, in bf16, without a bias, with at least
-// 1,024 tokens, H >= 384, and sizes that are multiples of 8.
+// 1,024 tokens, 384 <= H <= 2,048, and sizes that are multiples of 8.
 absl::Status Forward(const SwigluProjection& args, Stream stream);
 
 }  // namespace sluice::kernels

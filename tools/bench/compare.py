@@ -40,6 +40,14 @@ def commit_of_tree():
     return commit + ("+changes" if commit and changed else "")
 
 
+def gpu_count():
+    """That the commands will see."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([device for device in visible.split(",") if device])
+    return len(output_of("nvidia-smi", "-L").splitlines())
+
+
 def gpu_and_driver():
     """("NVIDIA H200, 700 W", "580.159.04") of the first GPU."""
     query = output_of("nvidia-smi", "--query-gpu=name,power.limit,driver_version", "--format=csv,noheader,nounits")
@@ -207,7 +215,11 @@ def main():
     session = Session(options)
     if not session.commit and options.out is not None:
         sys.exit("compare: this is no git tree; say what was built: --commit or SLUICE_COMMIT")
+    gpus = gpu_count()
     for work in works:
+        if work.gpus > max(gpus, 1):
+            print(f"{work.name}: left out: it takes {work.gpus} GPUs, here are {gpus}")
+            continue
         session.measure(work)
     if session.failures:
         sys.exit(f"compare: without a figure: {', '.join(session.failures)}")

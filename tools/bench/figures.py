@@ -31,6 +31,7 @@ class Work:
     peers: tuple = ()  # arguments of peers.py, a run each
     ours_timeout_s: int = 180
     peer_timeout_s: int = 300
+    gpus: int = 1  # of this host, that it needs
 
 
 def field(key, **where):
@@ -50,8 +51,10 @@ def summed(*getters):
     return get
 
 
-def training(name, title, ours, peer=None, speed_goal=None, memory_goal=None, fill_goal=None):
-    """`peer`: arguments of `peers.py train`, where there is one."""
+def training(name, title, ours, peer=None, speed_goal=None, memory_goal=None, fill_goal=None, gpus=1):
+    """`peer`: arguments of `peers.py train`, where there is one. Of several GPUs tokens/s are those of each."""
+    if gpus > 1:
+        ours, peer = f"{ours} --gpus {gpus}", peer and f"{peer} --gpus {gpus}"
     figures = [
         Figure("tokens_per_s", "tokens/s", "tok/s", field("tokens_per_s"), field("tokens_per_s"), speed_goal),
         Figure("peak_gib", "peak memory", "GiB", field("peak_gib"), field("peak_gib"), memory_goal, False),
@@ -60,7 +63,7 @@ def training(name, title, ours, peer=None, speed_goal=None, memory_goal=None, fi
     ]
     if fill_goal:
         figures.append(Figure("fill", "token slots filled", "", field("fill"), goal=fill_goal))
-    return Work(name, title, "train " + ours, tuple(figures), ("train " + peer,) if peer else ())
+    return Work(name, title, "train " + ours, tuple(figures), ("train " + peer,) if peer else (), gpus=gpus)
 
 
 # At the sizes of a small and a large model: the kernel's bytes a second as a part of a copy's in the same run.
@@ -69,10 +72,16 @@ KERNEL_MODELS = {"qwen2.5-0.5b": "T16384 H896", "llama3-8b": "T8192 H4096"}
 
 def memory_bound(family, title, kernels):
     figures = tuple(
-        Figure(f"{kernel}_{model}", f"{name}, {sizes}", "of copy", field("of_copy", kernel=f"{family}_{kernel}", model=model),
-               goal=0.85)
+        figure
         for kernel, name in kernels.items()
         for model, sizes in KERNEL_MODELS.items()
+        for figure in (
+            Figure(f"{kernel}_{model}", f"{name}, {sizes}", "of copy",
+                   field("of_copy", kernel=f"{family}_{kernel}", model=model), goal=0.85),
+            # A copy of 100 MB is slower than one of 1 GiB, as a kernel is.
+            Figure(f"{kernel}_{model}_of_this_size", f"{name}, {sizes}, against a copy of as many bytes", "of copy",
+                   field("of_copy_of_this_size", kernel=f"{family}_{kernel}", model=model)),
+        )
     )  # fmt: skip
     return Work(family, title, f"kernels --filter {family}", figures)
 
@@ -122,12 +131,24 @@ WORKS = (
              "--model qwen2.5-0.5b --tokens 16384 --seq 2048 --shortest 0.1 --accumulate 16 --moments bf16 --steps 8",
              "--model qwen2.5-0.5b --batch 16 --seq 2048 --packed 0.1 --accumulate 14 --steps 4 --mode compile,eager",
              160000, fill_goal=0.98),
+    training("train-0.5b-16x1024-2gpus", "Qwen2.5-0.5B, 16×1024 on each of two GPUs, bf16 moments",
+             "--model qwen2.5-0.5b --tokens 16384 --seq 1024 --steps 40 --moments bf16",
+             "--model qwen2.5-0.5b --batch 16 --seq 1024 --steps 20", gpus=2),
+    Work("all_reduce", "Sum over two GPUs, bf16", "collectives --gpus 2", tuple(
+        Figure(f"bus_gb_per_s_{mib}mib", f"{mib} MiB, bus", "GB/s",
+               field("bus_gb_per_s", collective="all_reduce", mib=mib),
+               field("bus_gb_per_s", collective="all_reduce", mib=mib)) for mib in (16, 256, 2048)),
+         ("collectives --gpus 2",), gpus=2),
     Work("cross_entropy", "Head and loss, T16384 H896 V151936, forward + backward", "kernels --filter cross_entropy", (
         Figure("ms", "time", "ms", field("ms", kernel="cross_entropy_both_1000mib", model="qwen2.5-0.5b"),
                field("ms"), 24, False),
         Figure("workspace_gib", "memory besides inputs and gradients", "GiB",
                field("workspace_gib", kernel="cross_entropy_both_1000mib", model="qwen2.5-0.5b"),
                field("workspace_gib"), 1, False),
+        Figure("score_ms", "scores alone, no logits stored", "ms",
+               field("ms", kernel="cross_entropy_forward", model="qwen2.5-0.5b"), higher_is_better=False),
+        Figure("product_ms", "the product of that alone, by cuBLASLt", "ms",
+               field("ms", kernel="cross_entropy_product", model="qwen2.5-0.5b"), higher_is_better=False),
     ), ("cross_entropy --tokens 16384 --hidden 896 --vocab 151936",)),
     Work("attention", "Attention, 16,384 tokens", "kernels --filter attention", (
         *attention_figure("4x4096", "D128, 32/8 heads, 4×4096", 4.3),
@@ -137,6 +158,9 @@ WORKS = (
     memory_bound("rms_norm", "RMSNorm with residual", BOTH_DIRECTIONS),
     memory_bound("rope", "RoPE and split of QKV", BOTH_DIRECTIONS),
     memory_bound("swiglu", "SwiGLU", BOTH_DIRECTIONS),
+    Work("swiglu_projection", "SwiGLU with the product before it, T16384 H896", "kernels --filter swiglu_projection", tuple(
+        Figure(name, title, "ms", field("ms", kernel=name, model="qwen2.5-0.5b"), higher_is_better=False)
+        for name, title in {"swiglu_projection": "in one kernel", "swiglu_projection_in_two": "cuBLASLt and SwiGLU"}.items())),
     Work("adamw", "AdamW, 2^29 parameters", "kernels --filter adamw", tuple(
         Figure(f"{kernel}_moments_{moments}", f"{title}, {moments} moments", "of copy",
                field("of_copy", kernel=f"adamw_{kernel}_moments_{moments}", model="llama3-8b"), goal=0.85)

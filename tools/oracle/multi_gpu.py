@@ -179,7 +179,7 @@ def gpus_taken():
 def disturb(tool, name, signal_number):
     overrides = ["trainer.n_gpus_per_node=2", "engine.full_determinism=true", "engine.model_dtype=bf16", "trainer.save_freq=5",
                  "trainer.max_ckpt_to_keep=2"]  # fmt: skip
-    steps = 400
+    steps = 60
     command = [str(tool.bin / "sluice"), "run", *tool.arguments(name, *overrides, f"trainer.total_training_steps={steps}")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     engines, sent, named, peer_gone, goes_on, named_as = {}, None, None, None, None, ""
