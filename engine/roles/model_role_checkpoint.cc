@@ -233,6 +233,7 @@ absl::Status ModelRole::Restore(const std::string& path) {
     RETURN_IF_ERROR(ReadModelFiles(checkpoint, Prefix(further.name), updates, further.parameters, further.optimizer));
   }
   RETURN_IF_ERROR(Annotate(RestoreExtraState(state), path));
+  last_validation_.Clear();  // it was of other weights
   steps_done_ = state.step;
   schedule_steps_ = state.schedule.next_update;
   counters_ = state.counters;
