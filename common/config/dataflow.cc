@@ -16,8 +16,14 @@ bool NeedsReference(const v1::JobSpec& spec) {
       return !spec.engine().forward_only() && (spec.algorithm().use_kl_in_reward() || spec.actor().use_kl_loss());
     case RecipeKind::kPreference:
       return ComparesWithReference(spec.preference());
+    case RecipeKind::kDistillation:
+      return true;
   }
   return false;
+}
+
+bool FiltersGroups(const v1::JobSpec& spec) {
+  return IsPolicyRecipe(spec.recipe()) && spec.algorithm().filter_groups().enable();
 }
 
 bool NeedsCritic(const v1::JobSpec& spec) {
@@ -51,15 +57,21 @@ bool ComparesWithAnother(const v1::JobSpec& spec) { return NeedsReference(spec) 
 std::vector<DataflowStage> DataflowOf(const v1::JobSpec& spec) {
   if (!IsPolicyRecipe(spec.recipe())) return {};
   std::vector<DataflowStage> stages = {{"rollout", "generate", "actor", {}},
-                                       {"score", "reward", RewardModelsOf(spec).empty() ? "" : "reward", {"rollout"}},
-                                       {"old_logprob", "logprob", "actor", {"rollout"}}};
-  std::vector<std::string> judged = {"score", "old_logprob"};
+                                       {"score", "reward", RewardModelsOf(spec).empty() ? "" : "reward", {"rollout"}}};
+  // What the trainer's passes read: the answers that are left, where some are left out.
+  std::string answers = "rollout", scores = "score";
+  if (FiltersGroups(spec)) {
+    stages.push_back({"filter", "filter", "actor", {"score"}});
+    answers = scores = "filter";
+  }
+  stages.push_back({"old_logprob", "logprob", "actor", {answers}});
+  std::vector<std::string> judged = {scores, "old_logprob"};
   if (NeedsReference(spec)) {
-    stages.push_back({"ref_logprob", "ref_logprob", "ref", {"rollout"}});
+    stages.push_back({"ref_logprob", "ref_logprob", "ref", {answers}});
     judged.push_back("ref_logprob");
   }
   if (NeedsCritic(spec)) {
-    stages.push_back({"values", "values", "critic", {"rollout"}});
+    stages.push_back({"values", "values", "critic", {answers}});
     judged.push_back("values");
   }
   stages.push_back({"advantage", "advantage", "", judged});

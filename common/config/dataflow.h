@@ -12,6 +12,7 @@ namespace sluice {
 // One stage. Its op says what it does (docs/dataflow.md):
 //   generate     prompts of the step -> answers with their log-probabilities
 //   reward       answers -> scores
+//   filter       scores -> answers whose groups teach something, with those to further prompts among them
 //   logprob      answers -> log-probabilities under the weights the update starts from
 //   ref_logprob  answers -> log-probabilities under the reference model
 //   values       answers -> what the critic expects of each token's state
@@ -28,11 +29,14 @@ struct DataflowStage {
 // Of a step, each after its inputs; empty for recipes that learn from texts that are given. Pure.
 std::vector<DataflowStage> DataflowOf(const v1::JobSpec& spec);
 
+// Whether groups of answers that are all equally good are left out of steps.
+bool FiltersGroups(const v1::JobSpec& spec);
+
 // Tokens that the cache of keys and values holds on one rank: rollout.kv_cache_tokens, or what it chooses.
 int64_t KvCacheTokens(const v1::JobSpec& spec);
 
 // Whether the job compares with a reference model: one more model, without gradients, as the run began with it or of
-// reference.path.
+// reference.path; a teacher is one.
 bool NeedsReference(const v1::JobSpec& spec);
 
 // Whether that is another model: of reference.path.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/preference.h"
 #include "common/config/readable.h"
+#include "common/config/recipes.h"
 
 namespace sluice {
 namespace {
@@ -18,6 +19,10 @@ constexpr int64_t kIntegerBytes = 4;
 constexpr int64_t kProductWorkspace = int64_t{32} << 20;
 constexpr int64_t kCudaLogitsBytes = int64_t{1000} << 20;
 constexpr int64_t kCpuLogitsBytes = int64_t{64} << 20;
+
+// kernels/distillation: kDefaultDistillationBytes, and the rows of fp32 that it holds for a token.
+constexpr int64_t kDistillationLogitsBytes = int64_t{256} << 20;
+constexpr int64_t kDistillationRows = 7;
 
 // Integers of a token slot on the device: BatchUpload's ids, positions, labels, scored slots and bounds, and the four
 // rows of CausalLm::bounds_.
@@ -232,6 +237,12 @@ std::vector<Plan::Memory> MemoryOf(const v1::JobSpec& spec, const JobModels& mod
                       absl::StrCat(FormatCount(tokens), " tokens x ", FormatBytes(per_token))});
   }
   add_activations("", model);
+  if (KindOfRecipe(spec.recipe()) == RecipeKind::kDistillation) {
+    const int64_t row = kDistillationRows * model.vocab_size * kFloatBytes;
+    const int64_t rows = std::clamp<int64_t>(kDistillationLogitsBytes / row, 1, slots);
+    memory.push_back(
+        {"distillation", rows * row, absl::StrCat("logits of both models of ", FormatCount(rows), " tokens")});
+  }
   memory.push_back(MemoryDevice(spec.engine()) == "cuda" ? CudaWorkspace(spec, model, plan)
                                                          : CpuWorkspace(spec, model, slots));
   return memory;

@@ -67,6 +67,7 @@ void PlanBatches(const v1::JobSpec& spec, const DataFacts& data, Plan* plan) {
 std::string RowsAre(const v1::JobSpec& spec) {
   switch (KindOfRecipe(spec.recipe())) {
     case RecipeKind::kText:
+    case RecipeKind::kDistillation:
       return "rows";
     case RecipeKind::kPolicy:
       return "prompts";

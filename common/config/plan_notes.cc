@@ -1,6 +1,7 @@
 #include "common/config/plan_notes.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/config/dataflow.h"
 #include "common/config/memory_plan.h"
 #include "common/config/recipes.h"
 #include "common/config/rewards_from_spec.h"
@@ -138,6 +139,15 @@ void NotesOnRun(const v1::JobSpec& spec, const Plan& plan, Notes* notes) {
         spec.algorithm().adv_estimator() != "reinforce_plus_plus") {
       notes->push_back(absl::StrCat("rollout.n 1: algorithm.adv_estimator ", spec.algorithm().adv_estimator(),
                                     " compares the answers to a prompt with each other; a single one teaches nothing"));
+    }
+    if (FiltersGroups(spec)) {
+      const int64_t most = spec.algorithm().filter_groups().max_num_gen_batches();
+      if (most != 1) {
+        notes->push_back(absl::StrCat("algorithm.filter_groups: a step answers ",
+                                      most == 0 ? "as many batches of prompts as it takes, at most an epoch's"
+                                                : absl::StrCat("1 to ", most, " batches of prompts"),
+                                      "; the data may be passed more often than trainer.total_epochs"));
+      }
     }
   }
   if (IsPreferenceRecipe(spec.recipe())) {

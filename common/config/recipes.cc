@@ -30,6 +30,10 @@ const std::vector<Recipe>& Recipes() {
        RecipeKind::kPreference,
        "A head of one number learns to rank pairs of answers (Bradley & Terry 1952; Ouyang et al. 2022).",
        {{"preference.loss_type", "bradley_terry"}}},
+      {"knowledge_distillation",
+       RecipeKind::kDistillation,
+       "A teacher's distributions, reference.path, over the tokens of given answers (Hinton et al. 2015).",
+       {}},
       {"distillation",
        RecipeKind::kPolicy,
        "The model's own answers are drawn towards a teacher, reference.path, token by token (Agarwal et al. 2023).",
@@ -104,6 +108,8 @@ std::string_view NameOf(RecipeKind kind) {
       return "reinforcement learning";
     case RecipeKind::kPreference:
       return "preference tuning";
+    case RecipeKind::kDistillation:
+      return "distillation on given answers";
   }
   return "";
 }
@@ -116,5 +122,10 @@ RecipeKind KindOfRecipe(std::string_view name) {
 bool IsPolicyRecipe(std::string_view name) { return KindOfRecipe(name) == RecipeKind::kPolicy; }
 
 bool IsPreferenceRecipe(std::string_view name) { return KindOfRecipe(name) == RecipeKind::kPreference; }
+
+bool LearnsGivenTexts(std::string_view name) {
+  const RecipeKind kind = KindOfRecipe(name);
+  return kind == RecipeKind::kText || kind == RecipeKind::kDistillation;
+}
 
 }  // namespace sluice

@@ -15,9 +15,10 @@ enum class RecipeKind {
   kText = v1::KeyOptions::TEXT,              // learns from texts that are given: sft, pretrain
   kPolicy = v1::KeyOptions::POLICY,          // answers prompts and learns from rewards
   kPreference = v1::KeyOptions::PREFERENCE,  // learns which of the answers that are given are better, or to tell them
+  kDistillation = v1::KeyOptions::DISTILLATION,  // learns a teacher's distributions over the tokens of given answers
 };
 
-// "reinforcement learning", "preference tuning", "training on texts": for people.
+// "reinforcement learning", "preference tuning", "training on texts", ...: for people.
 std::string_view NameOf(RecipeKind kind);
 
 struct RecipeDefault {
@@ -45,5 +46,8 @@ bool IsPolicyRecipe(std::string_view name);
 
 // Whether it learns which of the answers that are given are better.
 bool IsPreferenceRecipe(std::string_view name);
+
+// Whether its data are texts that are learned as they are, with a teacher or without: the rows of recipe sft.
+bool LearnsGivenTexts(std::string_view name);
 
 }  // namespace sluice

@@ -25,7 +25,8 @@ TEST(RecipesTest, EveryDefaultIsAKeyAndAValidValue) {
     LoadOptions options;
     options.file = "job.yaml";
     options.text = "recipe: " + recipe.name + "\nmodel: {path: /m}\ndata: {train_files: [/t.jsonl]}\n";
-    if (recipe.name == "distillation") *options.text += "reference: {path: /teacher}\n";
+    if (recipe.name == "distillation" || recipe.name == "knowledge_distillation")
+      *options.text += "reference: {path: /teacher}\n";
     options.working_folder = "/";
     EXPECT_OK(LoadJobSpec(options)) << recipe.name;
   }

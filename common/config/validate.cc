@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config/frequency.h"
@@ -143,7 +144,7 @@ void CheckWorld(const v1::JobSpec& spec, Errors* errors) {
 
 void CheckLengths(const v1::JobSpec& spec, Errors* errors) {
   const v1::DataSpec& data = spec.data();
-  if (KindOfRecipe(spec.recipe()) != RecipeKind::kText) return;
+  if (!LearnsGivenTexts(spec.recipe())) return;
   if (data.max_length() <= data.max_token_len_per_gpu()) return;
   Add(errors, "data.max_length",
       absl::StrCat("a row of ", data.max_length(),
@@ -163,6 +164,28 @@ void CheckResume(const v1::TrainerSpec& trainer, Errors* errors) {
         absl::StrCat("has no effect with trainer.resume_mode ", trainer.resume_mode(),
                      "; set resume_mode: resume_path"),
         {"trainer.resume_mode"});
+  }
+}
+
+void CheckBest(const v1::JobSpec& spec, Errors* errors) {
+  const v1::CheckpointSpec& checkpoint = spec.checkpoint();
+  if (checkpoint.best_metric().empty()) {
+    if (checkpoint.best_mode() != "auto") {
+      Add(errors, "checkpoint.best_mode", "has no effect without checkpoint.best_metric", {"checkpoint.best_metric"});
+    }
+    return;
+  }
+  if (!absl::StartsWith(checkpoint.best_metric(), "val/")) {
+    Add(errors, "checkpoint.best_metric",
+        absl::StrCat(Quoted(checkpoint.best_metric()),
+                     " is no number of a validation: their names begin with val/, such as val/loss and "
+                     "val/score/mean"));
+  } else if (spec.data().val_files().empty()) {
+    Add(errors, "checkpoint.best_metric", "is a number of a validation, and data.val_files is empty",
+        {"data.val_files"});
+  } else if (checkpoint.save_contents().empty()) {
+    Add(errors, "checkpoint.best_metric", "compares checkpoints, and checkpoint.save_contents is empty",
+        {"checkpoint.save_contents"});
   }
 }
 
@@ -215,6 +238,7 @@ std::vector<ConfigError> ValidateJobSpec(const v1::JobSpec& spec, const JobFacts
   CheckLengths(spec, &errors);
   AddRecipeErrors(spec, TotalStepsOf(spec, facts), &errors);
   CheckResume(spec.trainer(), &errors);
+  CheckBest(spec, &errors);
   CheckRows(spec, facts, &errors);
   CheckSchedule(spec, facts, &errors);
   CheckContents(spec, &errors);

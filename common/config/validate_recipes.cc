@@ -40,6 +40,13 @@ void CheckPolicy(const v1::JobSpec& spec, Errors* errors) {
     Add(errors, "rollout.n", "algorithm.adv_estimator grpo_passk compares the two best answers of a prompt: at least 2",
         {"algorithm.adv_estimator"});
   }
+  if (FiltersGroups(spec) && (spec.rollout().n() < 2 || !JudgesAnswers(spec.reward()))) {
+    Add(errors, "algorithm.filter_groups.enable",
+        spec.rollout().n() < 2
+            ? "leaves out groups whose answers are all equally good, and a group of rollout.n 1 answer always is one"
+            : "leaves out groups whose answers are all equally good, and reward none tells no answers apart",
+        {"rollout.n", "reward.kind"});
+  }
   const v1::PolicyLossSpec& loss = spec.actor().policy_loss();
   if (loss.loss_mode() == "clip_cov" && loss.clip_cov_lb() >= loss.clip_cov_ub()) {
     Add(errors, "actor.policy_loss.clip_cov_lb",
@@ -73,8 +80,9 @@ void CheckPolicy(const v1::JobSpec& spec, Errors* errors) {
 void CheckReference(const v1::JobSpec& spec, Errors* errors) {
   const RecipeKind kind = KindOfRecipe(spec.recipe());
   if (kind == RecipeKind::kText) return;
-  if (spec.recipe() == "distillation" && spec.reference().path().empty()) {
-    Add(errors, "reference.path", "is needed by recipe distillation: the folder of the teacher", {"recipe"});
+  if ((spec.recipe() == "distillation" || kind == RecipeKind::kDistillation) && spec.reference().path().empty()) {
+    Add(errors, "reference.path", absl::StrCat("is needed by recipe ", spec.recipe(), ": the folder of the teacher"),
+        {"recipe"});
   }
   if (spec.reference().path().empty() || NeedsReference(spec) || spec.engine().forward_only()) return;
   Add(errors, "reference.path",
@@ -137,6 +145,12 @@ void CheckPreference(const v1::JobSpec& spec, Errors* errors) {
   }
 }
 
+void CheckDistillation(const v1::JobSpec& spec, Errors* errors) {
+  if (KindOfRecipe(spec.recipe()) != RecipeKind::kDistillation || spec.distillation().kd_ratio() > 0) return;
+  Add(errors, "distillation.kd_ratio", "0 leaves the teacher without a part in the loss: that is recipe sft",
+      {"recipe"});
+}
+
 }  // namespace
 
 void AddRecipeErrors(const v1::JobSpec& spec, std::optional<int64_t> total_steps, std::vector<ConfigError>* errors) {
@@ -144,6 +158,7 @@ void AddRecipeErrors(const v1::JobSpec& spec, std::optional<int64_t> total_steps
   CheckReference(spec, errors);
   CheckCritic(spec, total_steps, errors);
   CheckPreference(spec, errors);
+  CheckDistillation(spec, errors);
 }
 
 }  // namespace sluice

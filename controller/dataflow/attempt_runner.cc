@@ -11,6 +11,17 @@
 #include "controller/job_states.h"
 
 namespace sluice::controller {
+namespace {
+
+void RecordBest(bool there_is_one, const v1::BestCheckpoint& best, v1::Progress* progress) {
+  progress->clear_best_checkpoint_step();
+  progress->clear_best_checkpoint_value();
+  if (!there_is_one) return;
+  progress->set_best_checkpoint_step(best.step());
+  progress->set_best_checkpoint_value(best.value());
+}
+
+}  // namespace
 
 AttemptRunner::AttemptRunner(Mode mode, v1::Job job, AttemptRecord record, int32_t losses_before,
                              Environment environment, std::function<void()> on_done)
@@ -217,6 +228,7 @@ void AttemptRunner::Record(const Stage& stage, const v1::StageResponse& response
     const v1::InitializeResult& result = response.initialize();
     progress_.set_checkpoint_step(progress.last_checkpoint_step);
     progress_.clear_eta_seconds();
+    RecordBest(result.has_best(), result.best(), &progress_);
     happening.message =
         absl::StrCat("loaded on ", result.device(), ": ", result.parameters(), " parameters, ", result.train_rows(),
                      " rows, ", result.total_steps(), " steps; ", result.resume_reason());
@@ -248,10 +260,15 @@ void AttemptRunner::Record(const Stage& stage, const v1::StageResponse& response
   } else if (response.has_save_checkpoint()) {
     const v1::CheckpointResult& result = response.save_checkpoint();
     progress_.set_checkpoint_step(result.step());
+    RecordBest(result.has_best(), result.best(), &progress_);
     losses_ = 0;  // this attempt got something done: the losses before it do not count
     happening.checkpoint_step = result.step();
     happening.message = absl::StrFormat("checkpoint of step %d in %s (%.1f MB, %.1f s)", result.step(), result.path(),
                                         static_cast<double>(result.bytes()) / 1e6, result.seconds());
+    if (result.has_best()) {
+      absl::StrAppendFormat(&happening.message, "; the best is that of step %d, %s %.6g", result.best().step(),
+                            spec_.checkpoint().best_metric(), result.best().value());
+    }
   } else if (response.has_export_weights()) {
     output_path_ = response.export_weights().path();
     happening.message = absl::StrCat("model written to ", output_path_);

@@ -18,7 +18,8 @@ bool ValidationDue(const JobPlan& plan, const JobProgress& progress) {
 }
 
 bool CheckpointDue(const JobPlan& plan, const JobProgress& progress) {
-  return plan.checkpoint && progress.step > 0 && progress.last_checkpoint_step != progress.step &&
+  if (!plan.checkpoint || progress.step == 0 || progress.last_checkpoint_step == progress.step) return false;
+  return progress.best_validation_step == progress.step ||
          IsDue(plan.checkpoint_frequency, progress.step, progress.total_steps, progress.steps_per_epoch);
 }
 
@@ -122,6 +123,7 @@ absl::StatusOr<JobProgress> OnResult(const JobPlan& plan, const JobProgress& pro
     case v1::StageRequest::kInferBatch:
       if (!response.has_infer_batch()) return Mismatch(stage, "is of another kind");
       after.last_validation_step = progress.step;
+      if (response.infer_batch().is_best()) after.best_validation_step = progress.step;
       return after;
     case v1::StageRequest::kTrainBatch:
       if (!response.has_train_batch()) return Mismatch(stage, "is of another kind");

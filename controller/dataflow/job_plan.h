@@ -11,6 +11,8 @@
 //   PLAN-3  The last step is validated (where there is validation data) and checkpointed, whatever the frequencies.
 //   PLAN-4  forward_only: one validation, no step, no checkpoint, no export.
 //   PLAN-5  Nothing comes between the stages of a step.
+//   PLAN-6  A validation after the first step that is better than every checkpoint (checkpoint.best_metric) is followed
+//           by a checkpoint, due or not.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +54,7 @@ struct JobProgress {
   int64_t steps_per_epoch = 0;
   int64_t last_validation_step = -1;  // -1: none
   int64_t last_checkpoint_step = -1;  // -1: none
+  int64_t best_validation_step = -1;  // of the last validation that was better than all checkpoints; -1: none
   bool exported = false;
 };
 

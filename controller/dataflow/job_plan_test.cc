@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/testing/status_matchers.h"
@@ -23,7 +25,9 @@ v1::JobSpec Spec(const std::string& test_freq, const std::string& save_freq) {
   return spec;
 }
 
-v1::StageResponse Answer(const v1::StageRequest& request, int64_t resumed, int64_t total, int64_t per_epoch) {
+// `best`: steps whose validation is the best so far.
+v1::StageResponse Answer(const v1::StageRequest& request, int64_t resumed, int64_t total, int64_t per_epoch,
+                         const std::set<int64_t>& best = {}) {
   v1::StageResponse response;
   switch (request.op_case()) {
     case v1::StageRequest::kInitialize:
@@ -41,7 +45,7 @@ v1::StageResponse Answer(const v1::StageRequest& request, int64_t resumed, int64
         response.mutable_dataflow()->mutable_ended_step()->set_step(request.dataflow().step());
       break;
     case v1::StageRequest::kInferBatch:
-      response.mutable_infer_batch();
+      response.mutable_infer_batch()->set_is_best(best.contains(request.infer_batch().step()));
       break;
     case v1::StageRequest::kSaveCheckpoint:
       response.mutable_save_checkpoint()->set_step(request.save_checkpoint().step());
@@ -53,7 +57,8 @@ v1::StageResponse Answer(const v1::StageRequest& request, int64_t resumed, int64
 }
 
 // The whole course as text: I, V<step>, T<step> or the stages of the data flow, S<step>, E.
-std::string Course(const v1::JobSpec& spec, int64_t resumed, int64_t total, int64_t per_epoch) {
+std::string Course(const v1::JobSpec& spec, int64_t resumed, int64_t total, int64_t per_epoch,
+                   const std::set<int64_t>& best = {}) {
   const JobPlan plan = *MakeJobPlan(spec);
   JobProgress progress;
   std::vector<std::string> course;
@@ -73,7 +78,7 @@ std::string Course(const v1::JobSpec& spec, int64_t resumed, int64_t total, int6
     }
     if (request.has_export_weights()) course.push_back("E:" + request.export_weights().path());
     EXPECT_EQ(stage->job_state, state);
-    progress = *OnResult(plan, progress, *stage, Answer(request, resumed, total, per_epoch));
+    progress = *OnResult(plan, progress, *stage, Answer(request, resumed, total, per_epoch, best));
     if (course.size() > 1000) break;
   }
   return absl::StrJoin(course, " ");
@@ -87,6 +92,14 @@ TEST(JobPlanTest, EverySoManyStepsAndAtTheEnd) {  // PLAN-2, PLAN-3
 
 TEST(JobPlanTest, AfterEachEpoch) {
   EXPECT_EQ(Course(Spec("after_each_epoch", "after_each_epoch"), 0, 5, 2), "I V0 T1 T2 V2 S2 T3 T4 V4 S4 T5 V5 S5");
+}
+
+TEST(JobPlanTest, ABetterValidationIsSaved) {  // PLAN-6
+  EXPECT_EQ(Course(Spec("1", "3"), 0, 4, 4, {0, 2, 3}), "I V0 T1 V1 T2 V2 S2 T3 V3 S3 T4 V4 S4")
+      << "before the first step there is nothing to save; a due checkpoint is saved once";
+  v1::JobSpec spec = Spec("1", "-1");
+  spec.mutable_checkpoint()->clear_save_contents();
+  EXPECT_EQ(Course(spec, 0, 2, 2, {1}), "I V0 T1 V1 T2 V2");
 }
 
 TEST(JobPlanTest, WithoutValidationFilesNothingIsValidated) {

@@ -1,6 +1,7 @@
 #include "engine/checkpoint/checkpoint_listing.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -48,13 +49,15 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(FileSystem& file_sys
   for (const FolderEntry& entry : *entries) {
     const std::optional<int64_t> step = StepOfCheckpointName(entry.name);
     if (!step.has_value() || !entry.is_folder) continue;
-    CheckpointInfo info{*step, JoinPath(folder, entry.name), absl::OkStatus()};
+    CheckpointInfo info{.step = *step, .path = JoinPath(folder, entry.name), .problem = absl::OkStatus()};
     const absl::StatusOr<Checkpoint> opened = Checkpoint::Open(file_system, info.path);
     if (!opened.ok()) {
       info.problem = opened.status();
     } else if (opened->manifest().step != *step) {
       info.problem = absl::DataLossError(absl::StrCat(info.path, ": holds the checkpoint of step ",
                                                       opened->manifest().step, " (was the folder renamed?)"));
+    } else {
+      info.metadata_json = opened->manifest().metadata_json;
     }
     listing.push_back(std::move(info));
   }
@@ -62,8 +65,21 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(FileSystem& file_sys
   return listing;
 }
 
+std::optional<CheckpointInfo> BestCheckpoint(const std::vector<CheckpointInfo>& listing, const CheckpointMerit& merit) {
+  std::optional<CheckpointInfo> best;
+  double best_merit = 0;
+  for (const CheckpointInfo& info : listing) {
+    if (!info.problem.ok()) continue;
+    const std::optional<double> own = merit(info.metadata_json);
+    if (!own.has_value() || std::isnan(*own) || (best.has_value() && *own <= best_merit)) continue;
+    best = info;
+    best_merit = *own;
+  }
+  return best;
+}
+
 std::vector<int64_t> StepsToDelete(std::vector<int64_t> committed_steps, int64_t max_ckpt_to_keep,
-                                   int64_t newest_commit) {
+                                   int64_t newest_commit, std::optional<int64_t> best) {
   if (max_ckpt_to_keep <= 0 || committed_steps.empty()) return {};
   std::sort(committed_steps.begin(), committed_steps.end());
   int64_t excess = static_cast<int64_t>(committed_steps.size()) - max_ckpt_to_keep;
@@ -71,8 +87,9 @@ std::vector<int64_t> StepsToDelete(std::vector<int64_t> committed_steps, int64_t
   for (const int64_t step : committed_steps) {
     if (excess <= 0) break;
     if (step == newest_commit || step == committed_steps.back()) continue;
-    deleted.push_back(step);
+    // The best is spared, and takes no other's place.
     --excess;
+    if (step != best) deleted.push_back(step);
   }
   return deleted;
 }

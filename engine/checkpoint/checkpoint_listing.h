@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,8 +16,12 @@ namespace sluice::engine {
 struct CheckpointInfo {
   int64_t step = 0;
   std::string path;
-  absl::Status problem;  // OK: committed, and every file has its size. Otherwise why it cannot be used
+  absl::Status problem;              // OK: committed, and every file has its size. Otherwise why it cannot be used
+  std::string metadata_json = "{}";  // of its manifest, where that could be read
 };
+
+// How good a checkpoint is by its manifest's metadata, larger being better; none: it is not compared.
+using CheckpointMerit = std::function<std::optional<double>(const std::string& metadata_json)>;
 
 // "global_step_20", and back; none for any other text.
 std::string CheckpointName(int64_t step);
@@ -25,10 +30,13 @@ std::optional<int64_t> StepOfCheckpointName(const std::string& name);
 // All folders global_step_<N> in `folder`, by rising step. Empty if `folder` is not there.
 absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(FileSystem& file_system, const std::string& folder);
 
-// Which steps to delete so that at most `max_ckpt_to_keep` of `committed_steps` stay (0 = all stay). Never
-// `newest_commit`, the step just committed, nor the largest step. Pure.
+// The intact one of the largest merit, the earliest of equals; none where none is compared. Pure.
+std::optional<CheckpointInfo> BestCheckpoint(const std::vector<CheckpointInfo>& listing, const CheckpointMerit& merit);
+
+// Which steps to delete so that the newest `max_ckpt_to_keep` of `committed_steps` stay (0 = all stay) and, besides,
+// `best`. Never `newest_commit`, the step just committed, nor the largest step. Pure.
 std::vector<int64_t> StepsToDelete(std::vector<int64_t> committed_steps, int64_t max_ckpt_to_keep,
-                                   int64_t newest_commit);
+                                   int64_t newest_commit, std::optional<int64_t> best);
 
 enum class ResumeMode {
   kAuto,        // from the newest intact checkpoint of the folder; from the beginning if the folder has no checkpoint

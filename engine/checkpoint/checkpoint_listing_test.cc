@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/numbers.h"
 #include "common/testing/fault_injection_file_system.h"
 #include "common/testing/status_matchers.h"
 #include "engine/checkpoint/checkpoint_store.h"
@@ -27,19 +28,46 @@ TEST(CheckpointNameTest, ThereAndBack) {
 }
 
 TEST(StepsToDeleteTest, KeepsTheNewest) {
-  EXPECT_THAT(StepsToDelete({10, 20, 30}, 0, 30), IsEmpty());
-  EXPECT_THAT(StepsToDelete({10, 20, 30}, 3, 30), IsEmpty());
-  EXPECT_THAT(StepsToDelete({30, 10, 20}, 2, 30), ElementsAre(10));
-  EXPECT_THAT(StepsToDelete({10, 20, 30}, 1, 30), ElementsAre(10, 20));
-  EXPECT_THAT(StepsToDelete({30}, 1, 30), IsEmpty());
-  EXPECT_THAT(StepsToDelete({}, 1, 30), IsEmpty());
+  constexpr auto kNone = std::nullopt;
+  EXPECT_THAT(StepsToDelete({10, 20, 30}, 0, 30, kNone), IsEmpty());
+  EXPECT_THAT(StepsToDelete({10, 20, 30}, 3, 30, kNone), IsEmpty());
+  EXPECT_THAT(StepsToDelete({30, 10, 20}, 2, 30, kNone), ElementsAre(10));
+  EXPECT_THAT(StepsToDelete({10, 20, 30}, 1, 30, kNone), ElementsAre(10, 20));
+  EXPECT_THAT(StepsToDelete({30}, 1, 30, kNone), IsEmpty());
+  EXPECT_THAT(StepsToDelete({}, 1, 30, kNone), IsEmpty());
   // A step just committed stays, though older ones of another run have larger numbers; so does the largest.
-  EXPECT_THAT(StepsToDelete({15, 20, 30}, 1, 15), ElementsAre(20));
+  EXPECT_THAT(StepsToDelete({15, 20, 30}, 1, 15, kNone), ElementsAre(20));
 }
 
-CheckpointInfo Good(int64_t step) { return {step, "/run/" + CheckpointName(step), absl::OkStatus()}; }
+TEST(StepsToDeleteTest, KeepsTheBestBesides) {
+  EXPECT_THAT(StepsToDelete({10, 20, 30, 40}, 2, 40, 10), ElementsAre(20)) << "10 and the newest two";
+  EXPECT_THAT(StepsToDelete({10, 20, 30, 40}, 2, 40, 30), ElementsAre(10, 20)) << "it is one of the newest two";
+  EXPECT_THAT(StepsToDelete({10, 20, 30, 40}, 1, 40, 20), ElementsAre(10, 30));
+  EXPECT_THAT(StepsToDelete({10, 20}, 1, 20, 10), IsEmpty());
+}
+
+CheckpointInfo Good(int64_t step, const std::string& metadata_json = "{}") {
+  return {step, "/run/" + CheckpointName(step), absl::OkStatus(), metadata_json};
+}
 CheckpointInfo Damaged(int64_t step) {
   return {step, "/run/" + CheckpointName(step), absl::DataLossError(CheckpointName(step) + " is damaged")};
+}
+
+std::optional<double> Number(const std::string& metadata_json) {
+  double number = 0;
+  if (!absl::SimpleAtod(metadata_json, &number)) return std::nullopt;
+  return number;
+}
+
+TEST(BestCheckpointTest, IsTheIntactOneOfTheLargestMerit) {
+  CheckpointInfo damaged = Damaged(40);
+  damaged.metadata_json = "9";
+  const auto best =
+      BestCheckpoint({Good(10, "1"), Good(20, "3"), Good(30), damaged, Good(50, "3"), Good(60, "nan")}, Number);
+  ASSERT_TRUE(best.has_value());
+  EXPECT_EQ(best->step, 20) << "50 is no better, 40 is damaged, 30 and 60 have no number";
+  EXPECT_FALSE(BestCheckpoint({Good(10), damaged}, Number).has_value());
+  EXPECT_FALSE(BestCheckpoint({}, Number).has_value());
 }
 
 std::optional<int64_t> Step(const absl::StatusOr<ResumeDecision>& decision) {

@@ -55,7 +55,11 @@ absl::Status ApplyRetention(FileSystem& file_system, const CheckpointStoreOption
   for (const CheckpointInfo& info : listing) {
     if (info.problem.ok()) committed.push_back(info.step);
   }
-  for (const int64_t step : StepsToDelete(std::move(committed), options.max_ckpt_to_keep, newest_commit)) {
+  std::optional<int64_t> best_step;
+  if (options.merit != nullptr) {
+    if (const auto best = BestCheckpoint(listing, options.merit); best.has_value()) best_step = best->step;
+  }
+  for (const int64_t step : StepsToDelete(std::move(committed), options.max_ckpt_to_keep, newest_commit, best_step)) {
     RETURN_IF_ERROR(DeleteCheckpoint(file_system, options, step));
     deleted.push_back(step);
   }
@@ -173,6 +177,12 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::Latest() const {
     if (info->problem.ok()) return std::optional<CheckpointInfo>(*info);
   }
   return std::optional<CheckpointInfo>();
+}
+
+absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::Best() const {
+  if (options_.merit == nullptr) return std::optional<CheckpointInfo>();
+  ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> listing, List());
+  return BestCheckpoint(listing, options_.merit);
 }
 
 absl::StatusOr<Checkpoint> CheckpointStore::Open(int64_t step) const {

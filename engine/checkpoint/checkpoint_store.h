@@ -35,7 +35,8 @@ namespace sluice::engine {
 
 struct CheckpointStoreOptions {
   std::string folder;            // trainer.default_local_dir; made when the first checkpoint is saved
-  int64_t max_ckpt_to_keep = 0;  // committed checkpoints that stay; 0 = all
+  int64_t max_ckpt_to_keep = 0;  // committed checkpoints that stay, the newest ones; 0 = all
+  CheckpointMerit merit;         // set: the best by it stays too
   // Names this run of the job among others that may use the folder, the same in all its processes and different after a
   // restart. Letters, digits, '-' and '_'.
   std::string attempt;
@@ -97,6 +98,9 @@ class CheckpointStore {
 
   // The intact checkpoint with the largest step, by sizes; none if there is none.
   absl::StatusOr<std::optional<CheckpointInfo>> Latest() const;
+
+  // The intact checkpoint with the largest merit, by sizes; none without CheckpointStoreOptions::merit.
+  absl::StatusOr<std::optional<CheckpointInfo>> Best() const;
 
   // As Checkpoint::Open of the step's folder.
   absl::StatusOr<Checkpoint> Open(int64_t step) const;

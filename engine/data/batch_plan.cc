@@ -44,6 +44,17 @@ std::vector<std::vector<int32_t>> FirstFit(const std::vector<int32_t>& places, c
 
 }  // namespace
 
+std::vector<int64_t> BatchPlan::TokensOfRanks(const std::vector<int64_t>& lengths) const {
+  std::vector<int64_t> tokens_of_rank;
+  for (const auto& micro_batches : ranks) {
+    int64_t& sum = tokens_of_rank.emplace_back(0);
+    for (const std::vector<int32_t>& places : micro_batches) {
+      for (const int32_t place : places) sum += lengths[static_cast<size_t>(place)];
+    }
+  }
+  return tokens_of_rank;
+}
+
 double BatchPlan::FillRatio(int64_t max_tokens) const {
   const double slots = static_cast<double>(ranks.size()) * static_cast<double>(micro_batches_per_rank()) *
                        static_cast<double>(max_tokens);

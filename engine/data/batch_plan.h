@@ -28,6 +28,8 @@ struct BatchPlan {
   int64_t tokens = 0;  // of all sequences
 
   int64_t micro_batches_per_rank() const { return static_cast<int64_t>(ranks[0].size()); }
+  // Tokens of each rank. `lengths`: those that were planned.
+  std::vector<int64_t> TokensOfRanks(const std::vector<int64_t>& lengths) const;
   // Tokens over token slots of all ranks, in (0, 1]; what is missing to 1 is padding.
   double FillRatio(int64_t max_tokens) const;
 };

@@ -79,6 +79,7 @@ TEST(BatchPlanTest, RanksGetNearlyEqualTokens) {
   const auto [least, most] = std::minmax_element(tokens.begin(), tokens.end());
   EXPECT_LT(static_cast<double>(*most - *least), 0.01 * static_cast<double>(*most));
   EXPECT_EQ(std::accumulate(tokens.begin(), tokens.end(), int64_t{0}), plan.tokens);
+  EXPECT_EQ(plan.TokensOfRanks(lengths), tokens);
 }
 
 TEST(BatchPlanTest, FillsMicroBatchesWell) {

@@ -1,5 +1,6 @@
 #include "engine/data/dataset.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -100,6 +101,9 @@ absl::StatusOr<StepBatches> Dataset::MicroBatchesForStep(int64_t step, int64_t r
   ASSIGN_OR_RETURN(const BatchPlan plan, PlanBatch(lengths, {world_size, max_tokens_, max_sequences_}));
   result.tokens = plan.tokens;
   result.fill_ratio = plan.FillRatio(max_tokens_);
+  const std::vector<int64_t> rank_tokens = plan.TokensOfRanks(lengths);
+  result.fewest_rank_tokens = *std::min_element(rank_tokens.begin(), rank_tokens.end());
+  result.most_rank_tokens = *std::max_element(rank_tokens.begin(), rank_tokens.end());
   for (const std::vector<int32_t>& places : plan.ranks[rank]) {
     std::vector<TokenSpan> sequences;
     for (int32_t place : places) sequences.push_back(spans[place]);

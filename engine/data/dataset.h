@@ -53,8 +53,9 @@ struct StepBatches {
   // Of the step over all ranks, the same on each:
   int64_t rows = 0;
   int64_t tokens = 0;
-  int64_t scored_tokens = 0;  // what the step's loss is divided by; at least 1
-  double fill_ratio = 0;      // tokens over token slots
+  int64_t scored_tokens = 0;                             // what the step's loss is divided by; at least 1
+  double fill_ratio = 0;                                 // tokens over token slots
+  int64_t fewest_rank_tokens = 0, most_rank_tokens = 0;  // of the lightest and the heaviest rank
 };
 
 // Immutable after Open; threads may share it.

@@ -148,6 +148,10 @@ void CausalLm::Carve(const ModelConfig& config, DType dtype, Carver& carver) {
   loss_gradient_ = carver.Take(DType::kFloat32, {slots});
   log_prob_ = carver.Take(DType::kFloat32, {slots});
   loss_sum_ = carver.Take(DType::kFloat64, {1});
+  if (options_.distillation) {
+    divergence_ = carver.Take(DType::kFloat32, {slots});
+    distillation_sums_ = carver.Take(DType::kFloat64, {2});
+  }
   if (!options_.token_losses) return;
   logsumexp_ = carver.Take(DType::kFloat32, {slots});
   entropy_ = carver.Take(DType::kFloat32, {slots});
@@ -361,7 +365,10 @@ kernels::CrossEntropyInputs CausalLm::HeadInputs() const {
 
 absl::Status CausalLm::AddLoss() { return kernels::AddSum(log_prob_.Rows(0, tokens_), -1.0, loss_sum_, stream_); }
 
-absl::Status CausalLm::ResetLoss() { return kernels::Fill(loss_sum_, 0.0f, stream_); }
+absl::Status CausalLm::ResetLoss() {
+  if (options_.distillation) RETURN_IF_ERROR(kernels::Fill(distillation_sums_, 0.0f, stream_));
+  return kernels::Fill(loss_sum_, 0.0f, stream_);
+}
 
 absl::StatusOr<double> CausalLm::ReadLoss() const {
   double sum = 0;

@@ -35,6 +35,7 @@
 #include "engine/model/gradient_buckets.h"
 #include "engine/model/parameters.h"
 #include "kernels/cross_entropy/cross_entropy.h"
+#include "kernels/distillation/distillation.h"
 
 namespace sluice::engine {
 
@@ -46,6 +47,8 @@ struct CausalLmOptions {
   bool cuda_graphs = true;     // false: every kernel is launched by itself
   // Buffers for Score and for losses of log-probabilities and entropies: 12 bytes a slot.
   bool token_losses = false;
+  // Buffers for losses with a teacher: 4 bytes a slot.
+  bool distillation = false;
   int64_t ranks = 1;  // over which gradients are summed (GradientUse::sum_over)
   // They are summed in pieces of about this size.
   int64_t bucket_bytes = int64_t{256} << 20;
@@ -92,6 +95,16 @@ struct TokenScoring {
   bool entropy = false;
 };
 
+// A teacher's part in a loss: kernels/distillation/distillation.h has the formulas.
+struct Teaching {
+  kernels::ConstTensorView hidden;  // [T, G]: the teacher's HiddenStates of the same batch
+  kernels::ConstTensorView head;    // [V, G]; ids that only one of the two heads has are left out of both
+  kernels::Divergence divergence = kernels::Divergence::kForwardKl;
+  int64_t top_k = 0;
+  float temperature = 1.0f;
+  double kd_ratio = 1.0;  // weight of the divergence; that of -log p(label) is 1 - kd_ratio
+};
+
 class CausalLm {
  public:
   // `parameters` is borrowed and must outlive the model; with options.backward it must have gradients.
@@ -121,6 +134,16 @@ class CausalLm {
   absl::Status ForwardBackward(const MicroBatch& batch, const TokenScoring& scoring,
                                absl::FunctionRef<absl::StatusOr<TokenGradients>(const TokenScores&)> loss,
                                GradientUse use);
+
+  // With a teacher (causal_lm_distillation.cc); FailedPrecondition where the model was made without `distillation`.
+  // Adds kd_ratio divergence - (1 - kd_ratio) log p(label) of the scored slots to the loss, and the sums of divergence
+  // and -log p(label) to distillation_sums(), which ResetLoss clears too; [2] fp64 on the device.
+  absl::Status Forward(const MicroBatch& batch, const Teaching& teaching);
+  // And the gradient of loss_scale times what is added to the loss.
+  absl::Status ForwardBackward(const MicroBatch& batch, const Teaching& teaching, double loss_scale, GradientUse use);
+  kernels::TensorView distillation_sums() const { return distillation_sums_; }
+  // The states that the head reads, of the slots that are computed [T, H]; there until the next call. For a teacher.
+  absl::StatusOr<kernels::ConstTensorView> HiddenStates(const MicroBatch& batch);
 
   // With a value head; FailedPrecondition without, as are all the calls above with one. Labels are not read.
   // The values of all used slots, slot by slot; 0 in the tail. Waits for the device.
@@ -185,6 +208,10 @@ class CausalLm {
   // What the head reads of the last batch.
   kernels::CrossEntropyInputs HeadInputs() const;
   absl::StatusOr<TokenScores> ScoreForwarded(const TokenScoring& scoring);
+  // InvalidArgument: the teacher's states are of another batch.
+  absl::Status CheckTeaching(const Teaching& teaching) const;
+  kernels::DistillationInputs DistillationInputsOf(const Teaching& teaching) const;
+  absl::Status AddDistillationLoss(const Teaching& teaching);
 
   const Parameters* parameters_;
   const ModelConfig* config_;
@@ -220,6 +247,9 @@ class CausalLm {
   kernels::TensorView logsumexp_;         // [T] fp32
   kernels::TensorView entropy_;           // [T] fp32
   kernels::TensorView entropy_gradient_;  // [T] fp32
+  // With distillation; else empty.
+  kernels::TensorView divergence_;         // [T] fp32
+  kernels::TensorView distillation_sums_;  // [2] fp64
 };
 
 }  // namespace sluice::engine

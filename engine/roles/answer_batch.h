@@ -27,6 +27,7 @@ struct Answer {
 
   std::vector<float> rollout_log_prob;  // by the rollout engine
   std::optional<double> score;          // none: the reward failed
+  std::optional<double> filter_value;   // algorithm.filter_groups.metric of it; where groups are filtered
   std::vector<double> components;       // the scores of several rewards, before their weights; empty where it failed
   std::string extracted;                // what the reward read out of the text; empty: nothing
   std::vector<float> old_log_prob;      // under the weights that the update starts from

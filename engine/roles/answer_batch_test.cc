@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "common/testing/status_matchers.h"
+#include "engine/roles/answer_bytes.h"
 
 namespace sluice::engine {
 namespace {
@@ -98,6 +101,61 @@ TEST_F(AnswerBatchTest, ChosenAnswersOnlyAndNoneIsNoBatch) {
   ASSERT_OK_AND_ASSIGN(const auto none, PackAnswers(answers_, {}, 12));
   EXPECT_TRUE(none.empty());
   EXPECT_THAT(PackAnswers(answers_, {0}, 4), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("5")));
+}
+
+TEST_F(AnswerBatchTest, AnswersTravelWhole) {
+  Answer& full = answers_[1];
+  full.place = 3;
+  full.row = 41;
+  full.text = std::string("\0\xff text", 7);
+  full.truncated = true;
+  full.weight_version = 5;
+  full.rollout_log_prob = {-1, -2, -3};
+  full.score = 0.1;
+  full.filter_value = -0.0;
+  full.components = {1, std::nan("")};
+  full.extracted = "18";
+  full.old_log_prob = {-4, -5, -6};
+  full.ref_log_prob = {-7, -8, -9};
+  full.value = {1, 2, 3};
+  full.advantage = {4, 5, 6};
+  full.returns = {7, 8, 9};
+  full.importance_weight = {0.5f, 1, 2};
+  full.mask = {1, 0, 1};
+  full.log_prob = {-10, -11, -12};
+  full.selected = {0, 0, 1};
+  full.learned = false;
+  std::string bytes;
+  for (const Answer& answer : answers_) AppendAnswer(answer, &bytes);
+  std::vector<Answer> read;
+  ASSERT_OK(ParseAnswers(bytes, &read));
+  ASSERT_EQ(read.size(), 3u);
+  // Field by field, in the form in which they travel; and the form is not empty.
+  for (size_t i = 0; i < 3; ++i) {
+    std::string before, after;
+    AppendAnswer(answers_[i], &before);
+    AppendAnswer(read[i], &after);
+    EXPECT_EQ(before, after);
+    EXPECT_EQ(read[i].response_ids, answers_[i].response_ids);
+    EXPECT_EQ(read[i].prompt_ids, nullptr);
+  }
+  EXPECT_EQ(read[1].text, full.text);
+  EXPECT_EQ(read[1].score, 0.1);
+  EXPECT_EQ(read[0].score, std::nullopt);
+  EXPECT_EQ(read[1].mask, full.mask);
+  EXPECT_EQ(read[1].returns, full.returns);
+  EXPECT_TRUE(read[1].truncated);
+  EXPECT_FALSE(read[1].learned);
+  EXPECT_TRUE(std::isnan(read[1].components[1]));
+
+  std::vector<Answer> none;
+  EXPECT_OK(ParseAnswers("", &none));
+  EXPECT_TRUE(none.empty());
+  for (const size_t length : {size_t{1}, size_t{20}, bytes.size() - 1}) {
+    EXPECT_THAT(ParseAnswers(bytes.substr(0, length), &none),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("answers of another rank")))
+        << length;
+  }
 }
 
 }  // namespace

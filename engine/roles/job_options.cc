@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config/preference.h"
+#include "common/config/recipes.h"
 #include "common/file_system.h"
 #include "common/logging.h"
 #include "common/status.h"
@@ -73,6 +74,7 @@ CausalLmOptions ModelOptions(const v1::JobSpec& spec) {
   options.ranks = int64_t{spec.trainer().nnodes()} * spec.trainer().n_gpus_per_node();
   options.deterministic = engine.full_determinism();
   options.cuda_graphs = engine.cuda_graphs();
+  options.distillation = KindOfRecipe(spec.recipe()) == RecipeKind::kDistillation;
   return options;
 }
 

@@ -1,9 +1,12 @@
-// The role of a causal language model that is trained on, or evaluated over, packed text: recipes sft and pretrain.
+// The role of a causal language model that is trained on, or evaluated over, packed text: recipes sft and pretrain, and
+// with a loss of its own knowledge_distillation (distillation_role.h).
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,6 +23,20 @@ class LanguageModelRole : public ModelRole {
   absl::StatusOr<v1::StepMetrics> TrainBatch(const v1::TrainBatchOp& op) override;
   absl::StatusOr<v1::ValidationMetrics> InferBatch(const v1::InferBatchOp& op) override;
   absl::StatusOr<v1::ForwardBackwardResult> ForwardBackward(const v1::ForwardBackwardOp& op) override;
+
+ protected:
+  // The loss of a micro-batch, added to the model's, and what it computes besides the model's forward and backward.
+  virtual absl::Status ForwardOn(const MicroBatch& batch);
+  virtual absl::Status ForwardBackwardOn(const MicroBatch& batch, double loss_scale, GradientUse use);
+  // Further numbers of the micro-batches since the loss was reset, over all ranks, by name; a mean is over
+  // `scored_tokens`. Collective; waits for the device.
+  virtual absl::StatusOr<std::map<std::string, double>> FurtherNumbers(int64_t scored_tokens);
+  // FLOPs of a step beside the model's.
+  virtual double FurtherFlops(double tokens, double sum_of_squared_lengths) const { return 0; }
+  // Whether a step's numbers are read before the next step's work is issued.
+  virtual bool reads_numbers() const { return false; }
+
+  bool has_data() const { return train_ != nullptr; }
 
  private:
   struct StepTotals {

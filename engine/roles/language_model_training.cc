@@ -39,6 +39,16 @@ double SumOfSquaredLengths(const StepBatches& batches) {
 
 }  // namespace
 
+absl::Status LanguageModelRole::ForwardOn(const MicroBatch& batch) { return model_->Forward(batch); }
+
+absl::Status LanguageModelRole::ForwardBackwardOn(const MicroBatch& batch, double loss_scale, GradientUse use) {
+  return model_->ForwardBackward(batch, loss_scale, use);
+}
+
+absl::StatusOr<std::map<std::string, double>> LanguageModelRole::FurtherNumbers(int64_t) {
+  return std::map<std::string, double>();
+}
+
 absl::StatusOr<LanguageModelRole::StepTotals> LanguageModelRole::RunStep(int64_t step, Pass pass) {
   StepTotals totals;
   ASSIGN_OR_RETURN(totals.batches, train_->MicroBatchesForStep(step - 1, options_.rank, communicator_->world_size()));
@@ -50,8 +60,7 @@ absl::StatusOr<LanguageModelRole::StepTotals> LanguageModelRole::RunStep(int64_t
   for (const MicroBatch& batch : micro_batches) {
     // With a step's last micro-batch its gradients are complete.
     Communicator* sum_over = pass == Pass::kTrain && &batch == &micro_batches.back() ? communicator_.get() : nullptr;
-    RETURN_IF_ERROR(pass == Pass::kForward ? model_->Forward(batch)
-                                           : model_->ForwardBackward(batch, loss_scale, {mode, sum_over}));
+    RETURN_IF_ERROR(pass == Pass::kForward ? ForwardOn(batch) : ForwardBackwardOn(batch, loss_scale, {mode, sum_over}));
     mode = GradientMode::kAccumulate;
     Failpoint("engine.micro_batch");
   }
@@ -98,13 +107,18 @@ absl::StatusOr<v1::StepMetrics> LanguageModelRole::TrainBatch(const v1::TrainBat
   // A GPU goes on with the next step's forward and backward while this one's results travel to the controller and its
   // order for the next travels back. Work runs in order, so they see the weights of this step's update. A CPU would
   // only answer later.
-  if (device_.is_cuda() && step < total_steps_) {
+  if (device_.is_cuda() && step < total_steps_ && !reads_numbers()) {
     ASSIGN_OR_RETURN(ahead_, IssueStep(step + 1));
   }
   ASSIGN_OR_RETURN(const OptimizerStepResult applied, ReadApplied());
   const StepBatches& batches = totals.batches;
   const double loss = applied.loss_sum / static_cast<double>(std::max<int64_t>(1, batches.scored_tokens));
   v1::StepMetrics metrics;
+  ASSIGN_OR_RETURN(const auto further, FurtherNumbers(std::max<int64_t>(1, batches.scored_tokens)));
+  metrics.mutable_metrics()->insert(further.begin(), further.end());
+  // How evenly the rows are dealt to the ranks.
+  (*metrics.mutable_metrics())["global_seqlen/balanced_min"] = static_cast<double>(batches.fewest_rank_tokens);
+  (*metrics.mutable_metrics())["global_seqlen/balanced_max"] = static_cast<double>(batches.most_rank_tokens);
   for (const auto& [name, seconds] : phases.Seconds()) (*metrics.mutable_phase_seconds())[name] = seconds;
   metrics.set_lr(schedule_->LearningRate(schedule_steps_ + 1));
   metrics.set_weight_decay(schedule_->WeightDecay(schedule_steps_ + 1));
@@ -131,7 +145,8 @@ absl::StatusOr<v1::StepMetrics> LanguageModelRole::TrainBatch(const v1::TrainBat
   metrics.set_samples(batches.rows);
   metrics.set_micro_batches(micro_batches);
   metrics.set_model_flops(
-      TrainingFlops(parameters_->config(), static_cast<double>(batches.tokens), squared_lengths[0]));
+      TrainingFlops(parameters_->config(), static_cast<double>(batches.tokens), squared_lengths[0]) +
+      FurtherFlops(static_cast<double>(batches.tokens), squared_lengths[0]));
   metrics.set_skipped_nonfinite(applied.skipped);
   metrics.set_nonfinite_steps_total(counters_.skipped_updates);
   FillMemory(&metrics);
@@ -157,7 +172,7 @@ absl::StatusOr<v1::ValidationMetrics> LanguageModelRole::InferBatch(const v1::In
   for (int64_t step = 0; step < validation_->steps_per_epoch(); ++step) {
     ASSIGN_OR_RETURN(const StepBatches batches,
                      validation_->MicroBatchesForStep(step, options_.rank, communicator_->world_size()));
-    for (const MicroBatch& batch : batches.micro_batches) RETURN_IF_ERROR(model_->Forward(batch));
+    for (const MicroBatch& batch : batches.micro_batches) RETURN_IF_ERROR(ForwardOn(batch));
     scored_tokens += batches.scored_tokens;
   }
   ASSIGN_OR_RETURN(const double loss_sum, SumLoss());
@@ -165,8 +180,11 @@ absl::StatusOr<v1::ValidationMetrics> LanguageModelRole::InferBatch(const v1::In
   metrics.set_step(op.step());
   metrics.set_loss(loss_sum / static_cast<double>(std::max<int64_t>(1, scored_tokens)));
   metrics.set_scored_tokens(scored_tokens);
+  ASSIGN_OR_RETURN(const auto further, FurtherNumbers(std::max<int64_t>(1, scored_tokens)));
+  for (const auto& [name, value] : further) (*metrics.mutable_metrics())[absl::StrCat("val/", name)] = value;
   metrics.set_samples(validation_->rows());
   metrics.set_seconds(absl::ToDoubleSeconds(absl::Now() - start));
+  RETURN_IF_ERROR(NoteValidation(&metrics));
   if (metrics_log_ != nullptr) RETURN_IF_ERROR(metrics_log_->Write(metrics));
   return metrics;
 }

@@ -13,11 +13,13 @@
 #include "common/config/dataflow.h"
 #include "common/config/memory_plan.h"
 #include "common/config/readable.h"
+#include "common/config/recipes.h"
 #include "engine/model/causal_lm.h"
 #include "engine/model/parameter_layout.h"
 #include "engine/optim/adamw_optimizer.h"
 #include "engine/roles/job_options.h"
 #include "kernels/attention/attention.h"
+#include "kernels/distillation/distillation.h"
 
 namespace sluice::engine {
 namespace {
@@ -80,6 +82,12 @@ MemoryNeeds NeedsOnCuda(const v1::JobSpec& spec, const ModelConfig& config, bool
         ParameterLayout(compared).size() * kernels::SizeOf(dtype) + CausalLm::BytesFor(compared, dtype, forward);
   }
   needs.workspace = WorkspaceOf(spec, config, rows);
+  if (KindOfRecipe(spec.recipe()) == RecipeKind::kDistillation) {
+    const ModelConfig& teacher = reference == nullptr ? config : *reference;
+    needs.workspace +=
+        kernels::DistillationBytes(ModelOptions(spec).token_slots, config.hidden_size, teacher.hidden_size,
+                                   config.vocab_size, kernels::kDefaultDistillationBytes);
+  }
   return needs;
 }
 

@@ -3,7 +3,7 @@
 //
 // A kind of role adds its data and its steps by the hooks below. State that decides the next step is: the parameters,
 // the optimizer's state, the number of steps done, the counters, and what ExtraState adds. All of it is in a
-// checkpoint; the data of a step is a pure function of (seed, step).
+// checkpoint; the data of a step is a pure function of (seed, batches taken so far).
 #pragma once
 
 #include <cstdint>
@@ -85,7 +85,10 @@ class ModelRole : public Role {
   virtual void ForgetAhead() {}
   // State of the recipe that a checkpoint keeps, and its way back (InvalidArgument where it is not what was kept).
   virtual std::map<std::string, std::string> ExtraState() const { return {}; }
-  virtual absl::Status RestoreExtraState(const std::map<std::string, std::string>& state) { return absl::OkStatus(); }
+  virtual absl::Status RestoreExtraState(const TrainingState& state) { return absl::OkStatus(); }
+  // Batches of the data that the steps of `state` took; its `step` and `extra` are there. Each step takes one, unless
+  // the kind of role says otherwise.
+  virtual absl::StatusOr<int64_t> BatchesTaken(const TrainingState& state) const { return state.step; }
 
   virtual std::vector<FurtherModel> FurtherModels() const { return {}; }
 
@@ -95,6 +98,10 @@ class ModelRole : public Role {
   absl::Status ApplySummedGradients(kernels::ConstTensorView loss);
   // What became of it: waits.
   absl::StatusOr<OptimizerStepResult> ReadApplied();
+  // To be called with the numbers of a validation, on all ranks, before they are logged: says in them whether they are
+  // the best so far (checkpoint.best_metric), and keeps them for the checkpoint of the same step.
+  // InvalidArgument: the validation has results, but not that one.
+  absl::Status NoteValidation(v1::ValidationMetrics* metrics);
   // Skipped steps in a row: an error once they are too many. `rows`: of this rank, for the log.
   absl::Status NoteSkippedStep(const std::vector<int64_t>& rows);
   void FillMemory(v1::StepMetrics* metrics) const;
@@ -122,6 +129,7 @@ class ModelRole : public Role {
   int64_t steps_done_ = 0;
   int64_t schedule_steps_ = 0;  // lr_scheduler_step calls; equal to steps_done_ unless the primitives are used
   TrainingCounters counters_;
+  v1::ValidationMetrics last_validation_;
 
  private:
   // Initialisation, in this order. Those before the first collective only touch this rank.
@@ -131,7 +139,9 @@ class ModelRole : public Role {
   absl::Status Resume(v1::InitializeResult* result);
 
   absl::StatusOr<CheckpointStore> OpenStore() const;
-  TrainingState CurrentState() const;
+  // The place in the data after so many batches.
+  void SetCursor(int64_t batches, DataCursor* cursor) const;
+  absl::StatusOr<TrainingState> CurrentState() const;
   absl::Status WriteCheckpointFiles(PendingCheckpoint* pending);
   // The weights and the optimizer's state of one model, as save_contents says, in files that begin with `prefix`.
   absl::Status WriteModelFiles(const std::string& prefix, const Parameters& parameters, const AdamWOptimizer& optimizer,

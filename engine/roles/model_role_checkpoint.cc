@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/build_info.h"
 #include "common/failpoint.h"
 #include "common/file_system.h"
 #include "common/logging.h"
@@ -17,6 +16,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/checkpoint_listing.h"
 #include "engine/checkpoint/manifest.h"
+#include "engine/roles/best_checkpoint.h"
 #include "engine/roles/job_options.h"
 #include "engine/roles/model_role.h"
 
@@ -66,17 +66,24 @@ absl::StatusOr<CheckpointStore> ModelRole::OpenStore() const {
   CheckpointStoreOptions options;
   options.folder = spec_.trainer().default_local_dir();
   options.max_ckpt_to_keep = spec_.trainer().max_ckpt_to_keep();
+  options.merit = MeritBy(BestMetricOf(spec_.checkpoint()));
   options.attempt = attempt_name_;
   return CheckpointStore::Create(PosixFileSystem(), options);
 }
 
-TrainingState ModelRole::CurrentState() const {
+void ModelRole::SetCursor(int64_t batches, DataCursor* cursor) const {
+  const TrainingData data = training_data();
+  cursor->epoch = batches / data.steps_per_epoch;
+  cursor->samples_into_epoch = std::min(data.rows, batches % data.steps_per_epoch * spec_.data().train_batch_size());
+}
+
+absl::StatusOr<TrainingState> ModelRole::CurrentState() const {
   TrainingState state;
   state.step = steps_done_;
+  state.extra = ExtraState();
+  ASSIGN_OR_RETURN(const int64_t batches, BatchesTaken(state));
+  SetCursor(batches, &state.data);
   const TrainingData data = training_data();
-  state.data.epoch = steps_done_ / data.steps_per_epoch;
-  state.data.samples_into_epoch =
-      std::min(data.rows, steps_done_ % data.steps_per_epoch * spec_.data().train_batch_size());
   state.data.permutation_seed = static_cast<uint64_t>(spec_.trainer().seed());
   state.data.data_fingerprint = data.fingerprint;
   state.schedule.next_update = schedule_steps_;
@@ -87,7 +94,6 @@ TrainingState ModelRole::CurrentState() const {
   // Nothing is drawn from a running generator: order, batches and samples are pure functions of (seed, step).
   state.random.seed = static_cast<uint64_t>(spec_.trainer().seed());
   state.counters = counters_;
-  state.extra = ExtraState();
   for (const FurtherModel& further : FurtherModels()) {
     state.extra[UpdatesKey(further.name)] = absl::StrCat(further.optimizer->step_count());
   }
@@ -102,8 +108,9 @@ absl::Status ModelRole::WriteCheckpointFiles(PendingCheckpoint* pending) {
     RETURN_IF_ERROR(WriteModelFiles(Prefix(further.name), *further.parameters, *further.optimizer, pending));
   }
   if (Contains(spec_.checkpoint().save_contents(), "extra")) {
-    ASSIGN_OR_RETURN(const std::string state, SerializeTrainingState(CurrentState()));
-    RETURN_IF_ERROR(pending->AddFile(kTrainingStateName, state));
+    ASSIGN_OR_RETURN(const TrainingState state, CurrentState());
+    ASSIGN_OR_RETURN(const std::string text, SerializeTrainingState(state));
+    RETURN_IF_ERROR(pending->AddFile(kTrainingStateName, text));
   }
   return absl::OkStatus();
 }
@@ -142,8 +149,8 @@ absl::StatusOr<v1::CheckpointResult> ModelRole::SaveCheckpoint(const v1::SaveChe
       ASSIGN_OR_RETURN(PendingCheckpoint pending, store.Begin(op.step()));
       const absl::Status written = WriteCheckpointFiles(&pending);
       Failpoint("engine.checkpoint_before_commit");
-      const std::string metadata =
-          nlohmann::json({{"sluice_version", BuildVersion()}, {"recipe", spec_.recipe()}}).dump();
+      const bool validated = last_validation_.samples() > 0 && last_validation_.step() == op.step();
+      const std::string metadata = CheckpointMetadata(spec_.recipe(), validated ? &last_validation_ : nullptr);
       absl::StatusOr<CommitResult> committed =
           written.ok() ? pending.Commit(pending.entries(), communicator_->world_size(), metadata) : written;
       if (!committed.ok()) {
@@ -157,6 +164,8 @@ absl::StatusOr<v1::CheckpointResult> ModelRole::SaveCheckpoint(const v1::SaveChe
         LoggerFor("engine").Warning(
             absl::StrCat("an old checkpoint could not be deleted: ", committed->retention.message()));
       }
+      ASSIGN_OR_RETURN(const auto best, FindBest(store, BestMetricOf(spec_.checkpoint())));
+      if (best.has_value()) *result.mutable_best() = *best;
       result.set_path(committed->path);
       result.set_bytes(BytesOf(pending.entries()));
       if (Contains(spec_.checkpoint().save_contents(), "hf_model")) {
@@ -204,10 +213,12 @@ absl::Status ModelRole::Restore(const std::string& path) {
                                                    ", the job has ", spec_.trainer().seed(),
                                                    ": the order of rows would change"));
   }
-  // The cursor in rows; steps follow from it, so a changed batch size shows here.
-  const int64_t step_in_epoch = state.step % data.steps_per_epoch;
-  if (state.data.epoch != state.step / data.steps_per_epoch ||
-      state.data.samples_into_epoch != std::min(data.rows, step_in_epoch * spec_.data().train_batch_size())) {
+  // The cursor in rows; batches follow from it, so a changed batch size shows here.
+  auto batches = BatchesTaken(state);
+  RETURN_IF_ERROR(Annotate(batches.status(), path));
+  DataCursor cursor = state.data;
+  SetCursor(*batches, &cursor);
+  if (cursor != state.data) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " was made with another data.train_batch_size: rows would be repeated or left out"));
   }
@@ -221,7 +232,8 @@ absl::Status ModelRole::Restore(const std::string& path) {
     }
     RETURN_IF_ERROR(ReadModelFiles(checkpoint, Prefix(further.name), updates, further.parameters, further.optimizer));
   }
-  RETURN_IF_ERROR(Annotate(RestoreExtraState(state.extra), path));
+  RETURN_IF_ERROR(Annotate(RestoreExtraState(state), path));
+  last_validation_.Clear();  // it was of other weights
   steps_done_ = state.step;
   schedule_steps_ = state.schedule.next_update;
   counters_ = state.counters;
@@ -263,12 +275,36 @@ absl::Status ModelRole::Resume(v1::InitializeResult* result) {
                                                  " is not part of this run: set aside, not deleted"));
       }
       RETURN_IF_ERROR(store.RemoveStale().status());
+      ASSIGN_OR_RETURN(const auto best, FindBest(store, BestMetricOf(spec_.checkpoint())));
+      if (best.has_value()) *result->mutable_best() = *best;
       ASSIGN_OR_RETURN(metrics_log_, MetricsLog::Open(MetricsPath(spec_.trainer()), steps_done_));
       return absl::OkStatus();
     }();
     prepared = Annotate(prepared, "trainer.default_local_dir");
   }
   return communicator_->Agree(prepared);
+}
+
+absl::Status ModelRole::NoteValidation(v1::ValidationMetrics* metrics) {
+  last_validation_ = *metrics;
+  const BestMetric metric = BestMetricOf(spec_.checkpoint());
+  if (metric.name.empty() || spec_.engine().forward_only()) return absl::OkStatus();
+  const std::optional<double> value = ValueOf(metric.name, *metrics);
+  if (!value.has_value()) {
+    if (metrics->metrics().contains(metric.name) || (metric.name == "val/loss" && metrics->has_loss())) {
+      return absl::OkStatus();  // it is not finite
+    }
+    // Where rewards failed there are no scores this time.
+    const bool has_results = metrics->has_loss() || metrics->metrics().contains("val/score/mean");
+    if (!has_results) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("checkpoint.best_metric: a validation gives no number \"",
+                                                   metric.name, "\"; it gives ", NamesOf(*metrics)));
+  }
+  if (options_.rank != 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const CheckpointStore store, OpenStore());
+  ASSIGN_OR_RETURN(const auto best, FindBest(store, metric));
+  metrics->set_is_best(IsBetter(metric, *value, best));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<v1::CheckpointResult> ModelRole::LoadCheckpoint(const v1::LoadCheckpointOp& op) {

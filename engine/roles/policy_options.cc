@@ -81,6 +81,8 @@ absl::StatusOr<PolicyOptions> PolicyOptionsOf(const v1::JobSpec& spec) {
   ASSIGN_OR_RETURN(options.correction.rejection,
                    ParseRejection(correction.rollout_rs(), correction.rollout_rs_threshold()));
 
+  if (algorithm.filter_groups().enable()) options.filter_metric = algorithm.filter_groups().metric();
+
   PolicyLossOptions& loss = options.loss;
   ASSIGN_OR_RETURN(loss.mode, Known(ParsePolicyLossMode(actor.policy_loss().loss_mode()), "actor.policy_loss.loss_mode",
                                     actor.policy_loss().loss_mode()));

@@ -22,6 +22,7 @@ struct PolicyOptions {
   KlControllerOptions kl_controller;
   TokenSelectionOptions selection;  // read where the loss selects
   RolloutCorrectionOptions correction;
+  std::string filter_metric;           // of algorithm.filter_groups; empty: no group is left out
   SamplingParams sampling;             // of training; max_new_tokens and seed are in it
   SamplingParams validation_sampling;  // likewise
   float temperature = 1.0f;            // of log-probabilities: the sampling's, 1 where that is greedy

@@ -24,6 +24,7 @@ namespace sluice::engine {
 namespace {
 
 constexpr char kKlCoefficient[] = "kl_coef";
+constexpr char kPromptBatches[] = "prompt_batches";
 // Validation draws from streams of its own, the same each time: its scores differ by the weights alone.
 constexpr uint64_t kValidationStreams = uint64_t{1} << 62;
 
@@ -100,15 +101,26 @@ absl::Status PolicyRole::OpenReference() {
 }
 
 std::map<std::string, std::string> PolicyRole::ExtraState() const {
-  return {{kKlCoefficient, absl::StrFormat("%.17g", kl_controller_.kl_coef)}};
+  return {{kKlCoefficient, absl::StrFormat("%.17g", kl_controller_.kl_coef)},
+          {kPromptBatches, absl::StrCat(batches_done_)}};
 }
 
-absl::Status PolicyRole::RestoreExtraState(const std::map<std::string, std::string>& state) {
-  const auto found = state.find(kKlCoefficient);
-  if (found == state.end() || !absl::SimpleAtod(found->second, &kl_controller_.kl_coef)) {
+absl::Status PolicyRole::RestoreExtraState(const TrainingState& state) {
+  const auto found = state.extra.find(kKlCoefficient);
+  if (found == state.extra.end() || !absl::SimpleAtod(found->second, &kl_controller_.kl_coef)) {
     return absl::InvalidArgumentError("was not made by a run of reinforcement learning: it has no kl_coef");
   }
+  ASSIGN_OR_RETURN(batches_done_, BatchesTaken(state));
   return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> PolicyRole::BatchesTaken(const TrainingState& state) const {
+  const auto found = state.extra.find(kPromptBatches);
+  if (found == state.extra.end()) return state.step;  // it is from before groups were replaced
+  int64_t batches = 0;
+  if (absl::SimpleAtoi(found->second, &batches) && batches >= state.step) return batches;
+  return absl::InvalidArgumentError(
+      absl::StrCat("prompt_batches is \"", found->second, "\" after ", state.step, " steps"));
 }
 
 absl::Status PolicyRole::CheckInputs(const v1::DataflowOp& op) const {
@@ -116,6 +128,7 @@ absl::Status PolicyRole::CheckInputs(const v1::DataflowOp& op) const {
   static const auto* const kInputs =
       new std::map<std::string, std::vector<std::string>>{{"generate", {}},
                                                           {"reward", {"generate"}},
+                                                          {"filter", {"reward"}},
                                                           {"logprob", {"generate"}},
                                                           {"ref_logprob", {"generate"}},
                                                           {"values", {"generate"}},
@@ -125,6 +138,9 @@ absl::Status PolicyRole::CheckInputs(const v1::DataflowOp& op) const {
   const auto known = kInputs->find(op.op());
   if (known == kInputs->end()) return NotOfThisRecipe(op.op());
   std::vector<std::string> inputs = known->second;
+  // What is left out costs nothing more.
+  const bool reads_all = op.op() != "generate" && op.op() != "reward" && op.op() != "filter";
+  if (reads_all && !policy_.filter_metric.empty()) inputs.emplace_back("filter");
   if (op.op() == "advantage" && reference_ != nullptr) inputs.emplace_back("ref_logprob");
   if (op.op() == "advantage" && critic_ != nullptr) inputs.emplace_back("values");
   if (op.op() == "update" && critic_ != nullptr) inputs.emplace_back("update_critic");
@@ -151,6 +167,7 @@ absl::StatusOr<v1::DataflowResult> PolicyRole::RunDataflowStage(const v1::Datafl
   v1::DataflowResult result;
   const absl::Status status = op.op() == "generate"        ? GenerateStage(&*step_)
                               : op.op() == "reward"        ? RewardStage(&*step_)
+                              : op.op() == "filter"        ? FilterStage(&*step_)
                               : op.op() == "logprob"       ? LogProbStage(&*step_)
                               : op.op() == "ref_logprob"   ? RefLogProbStage(&*step_)
                               : op.op() == "values"        ? ValuesStage(&*step_)
@@ -232,6 +249,7 @@ absl::StatusOr<v1::ValidationMetrics> PolicyRole::InferBatch(const v1::InferBatc
   numbers.erase("samples");
   metrics.mutable_metrics()->insert(numbers.begin(), numbers.end());
   metrics.set_seconds(absl::ToDoubleSeconds(absl::Now() - start));
+  RETURN_IF_ERROR(NoteValidation(&metrics));
   if (metrics_log_ != nullptr) RETURN_IF_ERROR(metrics_log_->Write(metrics));
   return metrics;
 }

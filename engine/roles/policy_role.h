@@ -4,9 +4,13 @@
 // engine over the same weights, the reference model, the critic, the rewards and their models. A step is the stages of
 // the recipe's data flow (common/config/dataflow.h), in order; what they make stays here until the step ends.
 //
-// Prompts are dealt to the ranks by their place in the step, so that all answers to a prompt lie on one rank. What is
-// sampled is a function of (seed, step, place, answer); losses and advantages are divided by counts over all ranks:
+// Prompts are dealt to the ranks by their place in the step, so that all answers to a prompt lie on one rank; before
+// the passes of the trainer the answers are dealt anew, by their length (answer_balance.h). What is sampled is a
+// function of (seed, batch of prompts, place, answer); losses and advantages are divided by counts over all ranks:
 // neither depends on how many ranks there are.
+//
+// A step begins with the next batch of prompts. Where groups that teach nothing are replaced it takes further ones, so
+// that the number of batches taken is a part of the run's state.
 #pragma once
 
 #include <cstdint>
@@ -47,9 +51,11 @@ class PolicyRole : public ModelRole {
   // The step that is under way.
   struct Step {
     int64_t step = 0;
+    int64_t batches = 0;                    // of prompts that it took so far
     StepPrompts prompts;                    // of all ranks
     std::vector<Answer> answers;            // of this rank
     std::vector<Answer> baselines;          // of this rank: the most likely answer to each prompt; remax only
+    std::vector<Answer> left_out;           // of this rank: of groups that teach nothing; to look at
     std::set<std::string> done;             // ops
     MetricSums metrics;                     // of this rank
     std::map<std::string, double> seconds;  // by op
@@ -72,13 +78,23 @@ class PolicyRole : public ModelRole {
   absl::Status OpenRest() override;
   void ForgetAhead() override { step_.reset(); }
   std::map<std::string, std::string> ExtraState() const override;
-  absl::Status RestoreExtraState(const std::map<std::string, std::string>& state) override;
+  absl::Status RestoreExtraState(const TrainingState& state) override;
+  absl::StatusOr<int64_t> BatchesTaken(const TrainingState& state) const override;
   std::vector<FurtherModel> FurtherModels() const override;
 
   absl::Status OpenReference();
   absl::Status OpenCritic();
   // FailedPrecondition: what the op reads of the step is not there.
   absl::Status CheckInputs(const v1::DataflowOp& op) const;
+
+  // A batch of prompts and the answers to those of this rank.
+  struct Generated {
+    StepPrompts prompts;  // of all ranks
+    std::vector<Answer> answers, baselines;
+  };
+  // Of the step's next batch. Both are collective.
+  absl::StatusOr<Generated> GenerateBatch(Step* step);
+  absl::Status ScoreBatch(Generated* generated, Step* step);
 
   // Of this rank; no collective.
   absl::StatusOr<std::vector<Answer>> GenerateAnswers(const GenerateOrder& order);
@@ -93,6 +109,7 @@ class PolicyRole : public ModelRole {
   // The stages. Each ends with agreement over all ranks.
   absl::Status GenerateStage(Step* step);
   absl::Status RewardStage(Step* step);
+  absl::Status FilterStage(Step* step);  // policy_filter.cc
   absl::Status LogProbStage(Step* step);
   absl::Status RefLogProbStage(Step* step);
   absl::Status ValuesStage(Step* step);
@@ -113,6 +130,10 @@ class PolicyRole : public ModelRole {
   // Answers (by their place in step.answers) of each update of a pass over mini-batches of `size` prompts, in order;
   // the same number on every rank.
   std::vector<std::vector<int32_t>> MiniBatches(const Step& step, int64_t pass, int64_t size) const;
+  // Which of them each place of the step is in.
+  std::vector<int64_t> MiniBatchOfPlaces(const Step& step, int64_t pass, int64_t size) const;
+  // Deals the step's answers to the ranks by their length. Collective.
+  absl::Status BalanceStep(Step* step);
   // How much of the returns' variance the values explain, over all ranks. Collective.
   absl::StatusOr<double> ExplainedVariance(const Step& step);
   absl::StatusOr<v1::StepMetrics> EndStep(Step* step, const PolicyLossMetrics& loss, const UpdateCounts& counts);
@@ -128,6 +149,7 @@ class PolicyRole : public ModelRole {
   std::unique_ptr<CausalLm> reference_;
   std::unique_ptr<Critic> critic_;  // null: the estimator needs no values
   KlControllerState kl_controller_;
+  int64_t batches_done_ = 0;  // of prompts, taken by the steps that are done
   std::optional<Step> step_;
 };
 

@@ -4,11 +4,12 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/logging.h"
 #include "common/status.h"
 #include "common/status_macros.h"
-#include "engine/advantage/dynamic_sampling.h"
+#include "engine/roles/answer_balance.h"
 #include "engine/roles/policy_role.h"
 
 namespace sluice::engine {
@@ -16,6 +17,23 @@ namespace {
 
 // The most likely answers of remax draw from no stream of the answers that are learned.
 constexpr uint64_t kBaselineStreams = uint64_t{1} << 61;
+
+// What algorithm.filter_groups.metric says of a scored answer: a number of the reward by its name or, where one reward
+// alone gives it, without that reward's name before it. InvalidArgument: there is none.
+absl::StatusOr<double> FilterValue(const RewardResult& result, const std::string& metric) {
+  if (metric == "score") return *result.score;
+  const auto found = result.metrics.find(metric);
+  if (found != result.metrics.end()) return found->second;
+  std::vector<double> matches;
+  for (const auto& [name, value] : result.metrics) {
+    if (absl::EndsWith(name, "/" + metric)) matches.push_back(value);
+  }
+  if (matches.size() == 1) return matches[0];
+  std::string known = "score";
+  for (const auto& [name, value] : result.metrics) absl::StrAppend(&known, ", ", name);
+  return absl::InvalidArgumentError(
+      absl::StrCat("algorithm.filter_groups.metric: the reward gives no number \"", metric, "\"; it gives ", known));
+}
 
 }  // namespace
 
@@ -69,6 +87,9 @@ absl::Status PolicyRole::ScoreAnswers(const PromptDataset& prompts, absl::Span<A
     answers[i].score = result.score;
     answers[i].extracted = result.extracted;
     answers[i].components = result.components;
+    if (!policy_.filter_metric.empty() && result.score.has_value()) {
+      ASSIGN_OR_RETURN(answers[i].filter_value, FilterValue(result, policy_.filter_metric));
+    }
     if (!judged_) continue;
     for (const auto& [name, value] : result.metrics) metrics->AddMean(absl::StrCat(prefix, "reward/", name), value);
     if (result.error == RewardError::kNone) continue;
@@ -85,50 +106,79 @@ absl::Status PolicyRole::ScoreAnswers(const PromptDataset& prompts, absl::Span<A
   return absl::OkStatus();
 }
 
-absl::Status PolicyRole::GenerateStage(Step* step) {
-  ASSIGN_OR_RETURN(step->prompts, train_->PromptsForStep(step->step - 1));
+absl::StatusOr<PolicyRole::Generated> PolicyRole::GenerateBatch(Step* step) {
+  const int64_t batch = batches_done_ + step->batches++;
+  Generated generated;
+  ASSIGN_OR_RETURN(generated.prompts, train_->PromptsForStep(batch));
   const int64_t n = spec_.rollout().n();
-  const auto first_sample = static_cast<uint64_t>((step->step - 1) * spec_.data().train_batch_size() * n);
+  const auto first_sample = static_cast<uint64_t>(batch * spec_.data().train_batch_size() * n);
   const absl::Status local = [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(step->answers, GenerateAnswers({.prompts = train_.get(),
-                                                     .rows = step->prompts.rows,
-                                                     .sampling = policy_.sampling,
-                                                     .n = n,
-                                                     .first_sample = first_sample}));
+    ASSIGN_OR_RETURN(generated.answers, GenerateAnswers({.prompts = train_.get(),
+                                                         .rows = generated.prompts.rows,
+                                                         .sampling = policy_.sampling,
+                                                         .n = n,
+                                                         .first_sample = first_sample}));
     if (!InfoOf(policy_.advantage.estimator).needs_baseline) return absl::OkStatus();
     SamplingParams greedy = policy_.sampling;
     greedy.temperature = 0;
-    ASSIGN_OR_RETURN(step->baselines, GenerateAnswers({.prompts = train_.get(),
-                                                       .rows = step->prompts.rows,
-                                                       .sampling = greedy,
-                                                       .n = 1,
-                                                       .first_sample = kBaselineStreams}));
+    ASSIGN_OR_RETURN(generated.baselines, GenerateAnswers({.prompts = train_.get(),
+                                                           .rows = generated.prompts.rows,
+                                                           .sampling = greedy,
+                                                           .n = 1,
+                                                           .first_sample = kBaselineStreams}));
     return absl::OkStatus();
   }();
   RETURN_IF_ERROR(communicator_->Agree(local));
   // A forward of every token. What answers to one prompt share, and what is computed again after a preemption, is not
   // told apart: these are the FLOPs of the model, not of the machine.
   const ModelConfig& config = parameters_->config();
-  step->flops += (AnswerFlops(config, step->answers) + AnswerFlops(config, step->baselines)) / 3;
-  for (const Answer& answer : step->answers) {
+  step->flops += (AnswerFlops(config, generated.answers) + AnswerFlops(config, generated.baselines)) / 3;
+  for (const Answer& answer : generated.answers) {
     step->metrics.AddSpread("response_length", static_cast<double>(answer.response_tokens()));
     step->metrics.AddMean("response_length/clip_ratio", answer.truncated ? 1 : 0);
     step->metrics.AddSpread("prompt_length", static_cast<double>(answer.prompt_ids->size()));
   }
+  return generated;
+}
+
+absl::Status PolicyRole::ScoreBatch(Generated* generated, Step* step) {
+  const absl::Status local = [&]() -> absl::Status {
+    RETURN_IF_ERROR(ScoreAnswers(*train_, absl::MakeSpan(generated->answers), "", &step->metrics));
+    return ScoreAnswers(*train_, absl::MakeSpan(generated->baselines), "baseline/", &step->metrics);
+  }();
+  RETURN_IF_ERROR(communicator_->Agree(local));
+  for (RewardModel* model : reward_models_) step->flops += model->TakeFlops();
+  for (const Answer& answer : generated->answers) {
+    if (judged_ && answer.score.has_value()) step->metrics.AddSpread("critic/score", *answer.score);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PolicyRole::GenerateStage(Step* step) {
+  ASSIGN_OR_RETURN(Generated generated, GenerateBatch(step));
+  step->prompts = std::move(generated.prompts);
+  step->answers = std::move(generated.answers);
+  step->baselines = std::move(generated.baselines);
   return absl::OkStatus();
 }
 
 absl::Status PolicyRole::RewardStage(Step* step) {
-  const absl::Status local = [&]() -> absl::Status {
-    RETURN_IF_ERROR(ScoreAnswers(*train_, absl::MakeSpan(step->answers), "", &step->metrics));
-    return ScoreAnswers(*train_, absl::MakeSpan(step->baselines), "baseline/", &step->metrics);
-  }();
-  RETURN_IF_ERROR(communicator_->Agree(local));
-  for (RewardModel* model : reward_models_) step->flops += model->TakeFlops();
-  for (const Answer& answer : step->answers) {
-    if (judged_ && answer.score.has_value()) step->metrics.AddSpread("critic/score", *answer.score);
-  }
-  return absl::OkStatus();
+  Generated generated = {.prompts = {}, .answers = std::move(step->answers), .baselines = std::move(step->baselines)};
+  const absl::Status scored = ScoreBatch(&generated, step);
+  step->answers = std::move(generated.answers);
+  step->baselines = std::move(generated.baselines);
+  return scored;
+}
+
+absl::Status PolicyRole::BalanceStep(Step* step) {
+  const AdvantageEstimatorInfo& estimator = InfoOf(policy_.advantage.estimator);
+  const std::vector<int64_t> mini_batch_of_place =
+      MiniBatchOfPlaces(*step, /*pass=*/0, spec_.actor().ppo_mini_batch_size());
+  return BalanceAnswers({.move = spec_.trainer().balance_batch(),
+                         .keep_groups = estimator.needs_groups || estimator.needs_baseline,
+                         .mini_batch_of_place = mini_batch_of_place,
+                         .model = &parameters_->config()},
+                        *train_, &step->answers, &step->baselines, *communicator_, &step->metrics);
 }
 
 absl::Status PolicyRole::FillLogProbs(CausalLm& model, absl::Span<const PackedAnswers> micro_batches,
@@ -149,6 +199,7 @@ absl::Status PolicyRole::FillLogProbs(CausalLm& model, absl::Span<const PackedAn
 }
 
 absl::Status PolicyRole::LogProbStage(Step* step) {
+  RETURN_IF_ERROR(BalanceStep(step));
   const int64_t token_slots = spec_.data().max_token_len_per_gpu();
   int64_t micro_batches = 0;
   const absl::Status filled = [&]() -> absl::Status {
@@ -279,19 +330,11 @@ absl::Status PolicyRole::AdvantageStage(Step* step) {
     narrow.assign(advantages.returns.begin(), advantages.returns.end());
     tokens.Scatter(narrow, &Answer::returns, absl::MakeSpan(step->answers));
   }
-  std::vector<GroupMetric> groups;
-  for (size_t i = 0; i < step->answers.size(); ++i) {
-    step->answers[i].learned = advantages.scored[i] != 0;
-    groups.push_back({rewards[i].group, rewards[i].score});
+  for (size_t i = 0; i < step->answers.size(); ++i) step->answers[i].learned = advantages.scored[i] != 0;
+  // Of other estimators a group may lie on several ranks.
+  if (InfoOf(policy_.advantage.estimator).needs_groups) {
+    step->metrics.AddSum("training/flat_groups", static_cast<double>(advantages.counts.flat_groups));
   }
-  if (spec_.algorithm().filter_groups().enable()) {
-    const FilteredGroups filtered = FilterGroups(groups);
-    for (size_t i = 0; i < step->answers.size(); ++i) {
-      if (filtered.keep[i] == 0) step->answers[i].learned = false;
-    }
-    step->metrics.AddSum("training/filtered_groups", static_cast<double>(filtered.dropped.size()));
-  }
-  step->metrics.AddSum("training/flat_groups", static_cast<double>(advantages.counts.flat_groups));
   for (size_t i = 0; i < step->answers.size(); ++i) {
     if (!step->answers[i].learned) continue;
     double reward = *rewards[i].score;

@@ -12,18 +12,25 @@
 
 namespace sluice::engine {
 
-std::vector<std::vector<int32_t>> PolicyRole::MiniBatches(const Step& step, int64_t pass, int64_t size) const {
+std::vector<int64_t> PolicyRole::MiniBatchOfPlaces(const Step& step, int64_t pass, int64_t size) const {
   const auto prompts = static_cast<int64_t>(step.prompts.rows.size());
   size = std::min(size, prompts);
-  // Which mini-batch each place of the step is in.
   std::vector<int64_t> mini_batch_of(static_cast<size_t>(prompts));
+  if (prompts == 0) return mini_batch_of;
   const uint64_t key = static_cast<uint64_t>(spec_.trainer().seed()) + static_cast<uint64_t>(step.step) * 1'000'003;
   const EpochPermutation permutation(prompts, key, pass);
   for (int64_t i = 0; i < prompts; ++i) {
     const int64_t place = spec_.actor().shuffle() ? permutation(i) : i;
     mini_batch_of[static_cast<size_t>(place)] = i / size;
   }
-  std::vector<std::vector<int32_t>> mini_batches(static_cast<size_t>((prompts + size - 1) / size));
+  return mini_batch_of;
+}
+
+std::vector<std::vector<int32_t>> PolicyRole::MiniBatches(const Step& step, int64_t pass, int64_t size) const {
+  const std::vector<int64_t> mini_batch_of = MiniBatchOfPlaces(step, pass, size);
+  std::vector<std::vector<int32_t>> mini_batches;
+  if (mini_batch_of.empty()) return mini_batches;
+  mini_batches.resize(static_cast<size_t>(*std::max_element(mini_batch_of.begin(), mini_batch_of.end()) + 1));
   for (size_t i = 0; i < step.answers.size(); ++i) {
     const Answer& answer = step.answers[i];
     if (!answer.learned) continue;
@@ -110,7 +117,10 @@ absl::StatusOr<PolicyRole::Update> PolicyRole::UpdateOn(const std::vector<int32_
 
 absl::Status PolicyRole::UpdateStage(Step* step, v1::StepMetrics* metrics) {
   if (const std::string& folder = spec_.trainer().rollout_data_dir(); !folder.empty()) {
-    const absl::Status dumped = DumpRollout(folder, step->step, options_.rank, *train_, step->answers);
+    std::vector<const Answer*> answers;
+    for (const Answer& answer : step->answers) answers.push_back(&answer);
+    for (const Answer& answer : step->left_out) answers.push_back(&answer);
+    const absl::Status dumped = DumpRollout(folder, step->step, options_.rank, *train_, answers);
     RETURN_IF_ERROR(communicator_->Agree(Annotate(dumped, "trainer.rollout_data_dir")));
   }
   PolicyLossMetrics loss;
@@ -194,6 +204,7 @@ absl::StatusOr<v1::StepMetrics> PolicyRole::EndStep(Step* step, const PolicyLoss
   counters_.loss_tokens += metrics.scored_tokens();
   metrics.set_nonfinite_steps_total(counters_.skipped_updates);
   FillMemory(&metrics);
+  batches_done_ += step->batches;
   ++steps_done_;
   return metrics;
 }

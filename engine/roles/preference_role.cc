@@ -96,6 +96,12 @@ absl::StatusOr<v1::StepMetrics> PreferenceRole::TrainBatch(const v1::TrainBatchO
   }
   ASSIGN_OR_RETURN(const BatchPlan plan,
                    PlanGroups(groups, communicator_->world_size(), spec_.data().max_token_len_per_gpu()));
+  std::vector<int64_t> lengths;
+  for (const SequenceGroup& group : groups) lengths.push_back(group.tokens());
+  const std::vector<int64_t> rank_tokens = plan.TokensOfRanks(lengths);
+  const auto [fewest, most] = std::minmax_element(rank_tokens.begin(), rank_tokens.end());
+  (*metrics.mutable_metrics())["global_seqlen/balanced_min"] = static_cast<double>(*fewest);
+  (*metrics.mutable_metrics())["global_seqlen/balanced_max"] = static_cast<double>(*most);
   if (applied.skipped) {
     std::vector<int64_t> sample_ids;
     for (const std::vector<int32_t>& micro_batch : plan.ranks[static_cast<size_t>(options_.rank)]) {
@@ -160,6 +166,7 @@ absl::StatusOr<v1::ValidationMetrics> PreferenceRole::InferBatch(const v1::Infer
   }
   metrics.set_samples(validation_->rows());
   metrics.set_seconds(absl::ToDoubleSeconds(absl::Now() - start));
+  RETURN_IF_ERROR(NoteValidation(&metrics));
   if (metrics_log_ != nullptr) RETURN_IF_ERROR(metrics_log_->Write(metrics));
   return metrics;
 }

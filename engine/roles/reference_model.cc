@@ -47,6 +47,7 @@ absl::StatusOr<ReferenceModel> OpenReferenceModel(const v1::JobSpec& spec, const
     LoggerFor("engine").Warning(absl::StrCat("reference: ", warning));
   }
   options.backward = false;
+  options.distillation = false;
   ASSIGN_OR_RETURN(reference.model, CausalLm::Create(reference.parameters.get(), options));
   return reference;
 }

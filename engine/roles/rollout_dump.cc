@@ -26,12 +26,13 @@ double MeanAdvantage(const Answer& answer) {
 }
 
 arrow::Result<std::shared_ptr<arrow::Table>> TableOf(int64_t step, const PromptDataset& prompts,
-                                                     absl::Span<const Answer> answers) {
+                                                     absl::Span<const Answer* const> answers) {
   arrow::Int64Builder steps, places, samples, rows, tokens, versions;
   arrow::StringBuilder sources, prompt_texts, responses, truths;
   arrow::BooleanBuilder truncated, learned;
   arrow::DoubleBuilder scores, advantages;
-  for (const Answer& answer : answers) {
+  for (const Answer* const pointer : answers) {
+    const Answer& answer = *pointer;
     const Prompt& prompt = prompts.prompt(answer.row);
     ARROW_RETURN_NOT_OK(steps.Append(step));
     ARROW_RETURN_NOT_OK(places.Append(answer.place));
@@ -74,7 +75,7 @@ arrow::Result<std::shared_ptr<arrow::Table>> TableOf(int64_t step, const PromptD
 }  // namespace
 
 absl::Status DumpRollout(const std::string& folder, int64_t step, int rank, const PromptDataset& prompts,
-                         absl::Span<const Answer> answers) {
+                         absl::Span<const Answer* const> answers) {
   RETURN_IF_ERROR(CreateFolderWithParents(PosixFileSystem(), folder));
   const std::string path = absl::StrCat(folder, "/step_", step, ".rank_", rank, ".parquet");
   const std::string unfinished = path + ".tmp";

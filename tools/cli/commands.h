@@ -27,6 +27,7 @@ void AddPlanCommand(CLI::App& app, const GlobalOptions& global, Action& action);
 void AddConfigCommand(CLI::App& app, Action& action);
 void AddEvalCommand(CLI::App& app, const GlobalOptions& global, Action& action);
 void AddGenerateCommand(CLI::App& app, const GlobalOptions& global, Action& action);
+void AddReplayCommand(CLI::App& app, const GlobalOptions& global, Action& action);
 void AddVersionCommand(CLI::App& app, const GlobalOptions& global, Action& action);
 
 }  // namespace sluice::cli

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "tools/cli/progress_text.h"
 
 namespace sluice::cli {
 namespace {
@@ -110,6 +111,7 @@ std::string FormatJob(const v1::Job& job, absl::Time now) {
     rows.push_back({"first validation score", absl::StrFormat("%.4f", progress.first_val_score())});
   if (progress.has_last_val_score())
     rows.push_back({"last validation score", absl::StrFormat("%.4f", progress.last_val_score())});
+  if (progress.has_best_checkpoint_step()) rows.push_back({"best checkpoint", BestCheckpointText(job)});
   if (progress.has_eta_seconds() && job.end_time().seconds() == 0) {
     rows.push_back({"time left", ShortDuration(absl::Seconds(progress.eta_seconds()))});
   }

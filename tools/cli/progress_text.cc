@@ -120,6 +120,12 @@ std::string EraseBar(size_t length, int columns) {
   return text + "\033[J";
 }
 
+std::string BestCheckpointText(const v1::Job& job) {
+  return absl::StrFormat("%s/global_step_%d (%s %.6g)", job.spec().trainer().default_local_dir(),
+                         job.progress().best_checkpoint_step(), job.spec().checkpoint().best_metric(),
+                         job.progress().best_checkpoint_value());
+}
+
 std::string Summary(const v1::Job& job) {
   std::string text = absl::StrCat(job.job_id(), " ", StateName(job.state()));
   if (job.state() == v1::JOB_STATE_FAILED) {
@@ -142,6 +148,7 @@ std::string Summary(const v1::Job& job) {
                     progress.last_val_loss());
   append_validation("score", progress.has_first_val_score(), progress.first_val_score(), progress.has_last_val_score(),
                     progress.last_val_score());
+  if (progress.has_best_checkpoint_step()) absl::StrAppend(&text, "\nbest checkpoint: ", BestCheckpointText(job));
   if (!job.output_path().empty()) absl::StrAppend(&text, "\nmodel: ", job.output_path());
   return text;
 }

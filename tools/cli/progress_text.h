@@ -25,4 +25,7 @@ std::string EraseBar(size_t length, int columns);
 // What a finished job left, for people: states, losses before and after, where the model is, or why it failed.
 std::string Summary(const v1::Job& job);
 
+// The folder of the best checkpoint, and its number. REQUIRES: the job's progress has one.
+std::string BestCheckpointText(const v1::Job& job);
+
 }  // namespace sluice::cli
