@@ -1,5 +1,7 @@
 #include "controller/dataflow/attempt_runner.h"
 
+#include <deque>
+#include <list>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -151,26 +153,115 @@ absl::Status AttemptRunner::Train() {
   if (!plan.ok()) return plan.status();
   engines_may_run_ = true;
   ASSIGN_OR_RETURN(rendezvous_address_, gang_.Start(spec_, calls_.get_token()));
+  RETURN_IF_ERROR(RunCourse(*plan));
+  return Enter(v1::JOB_STATE_RUNNING, "stops its engines");
+}
+
+absl::Status AttemptRunner::RunCourse(const JobPlan& plan) {
+  // What came back, in its order, from the threads of the stages that run.
+  struct Landed {
+    Stage stage;
+    absl::StatusOr<v1::StageResponse> response;
+    std::list<std::jthread>::iterator thread;
+  };
+  absl::Mutex mutex;
+  absl::CondVar changed;
+  std::deque<Landed> landed;
+  std::stop_source flights;
+  std::stop_callback forward(calls_.get_token(), [&flights] { flights.request_stop(); });
+  std::vector<v1::Failure> failures;
+  absl::Status failed;
   JobProgress progress;
-  while (std::optional<Stage> stage = NextStage(*plan, progress)) {
-    const bool saves = stage->job_state == v1::JOB_STATE_CHECKPOINTING;
+  std::list<std::jthread> threads;  // one for each stage that runs; after what they use
+
+  const auto begin = [&](const Stage& stage) -> absl::Status {
+    const bool saves = stage.job_state == v1::JOB_STATE_CHECKPOINTING;
     {
       absl::MutexLock lock(&mutex_);
       saving_ = saves;
     }
     RETURN_IF_ERROR(
-        Enter(stage->job_state, saves ? absl::StrCat("saves a checkpoint at step ", progress.step) : "runs"));
-    ASSIGN_OR_RETURN(const v1::StageResponse response, RunStage(*stage));
-    ASSIGN_OR_RETURN(progress, OnResult(*plan, progress, *stage, response));
-    Record(*stage, response, progress);
-    {
-      absl::MutexLock lock(&mutex_);
-      saving_ = false;
-      // A cancel that came during the save is due now.
-      if (cancel_time_.has_value()) return absl::CancelledError("cancelled");
+        Enter(stage.job_state, saves ? absl::StrCat("saves a checkpoint at step ", progress.step) : "runs"));
+    if (stage.item.has_value()) {
+      const absl::Time now = environment_.clock->Now();
+      environment_.metrics->Observe(
+          MetricId::kStageWait, {StageName(stage.request)},
+          absl::ToDoubleSeconds(now - ReadySince(plan.flow, progress.flow, *stage.item, now)));
     }
+    OnBegun(plan, stage, &progress);
+    const v1::StageRequest request = Complete(stage.request);
+    const auto thread = threads.emplace(threads.end());
+    *thread = std::jthread([&, stage, request, thread] {
+      absl::StatusOr<v1::StageResponse> response = RunStage(request, stage.ranks, flights.get_token());
+      absl::MutexLock lock(&mutex);
+      landed.push_back({stage, std::move(response), thread});
+      changed.SignalAll();
+    });
+    return absl::OkStatus();
+  };
+  const auto on_landed = [&](const Landed& result) -> absl::Status {
+    RETURN_IF_ERROR(result.response.status());
+    ASSIGN_OR_RETURN(progress, OnResult(plan, progress, result.stage, *result.response, environment_.clock->Now()));
+    Record(result.stage, *result.response, progress);
+    absl::MutexLock lock(&mutex_);
+    saving_ = false;
+    // A cancel that came during the save is due now.
+    return cancel_time_.has_value() ? absl::CancelledError("cancelled") : absl::OkStatus();
+  };
+  const auto fail = [&](const absl::Status& status) {
+    if (failed.ok()) failed = status;
+    if (!absl::IsCancelled(status)) failures.push_back(FailureFromStatus(status, record_.job_id));
+  };
+
+  std::optional<absl::Time> settled;  // once something failed: when the rest is given up
+  while (true) {
+    if (failed.ok()) {
+      const std::vector<Stage> ready = ReadyStages(plan, progress);
+      if (ready.empty() && threads.empty()) break;
+      for (const Stage& stage : ready) {
+        if (const absl::Status begun = begin(stage); !begun.ok()) {
+          fail(begun);
+          break;
+        }
+      }
+    }
+    if (!failed.ok() && !settled.has_value()) settled = environment_.clock->Now() + environment_.options.settle;
+    if (threads.empty()) break;
+    std::optional<Landed> next;
+    {
+      absl::MutexLock lock(&mutex);
+      while (landed.empty() && (!settled.has_value() || environment_.clock->Now() < *settled)) {
+        if (settled.has_value()) {
+          environment_.clock->WaitUntil(&mutex, &changed, *settled);
+        } else {
+          changed.Wait(&mutex);
+        }
+      }
+      if (!landed.empty()) {
+        next = std::move(landed.front());
+        landed.pop_front();
+      }
+    }
+    if (!next.has_value()) {
+      // Outside the lock: it runs callbacks.
+      flights.request_stop();
+      settled = absl::InfiniteFuture();
+      continue;
+    }
+    threads.erase(next->thread);
+    const bool given_up = flights.stop_requested();
+    const absl::Status status = on_landed(*next);
+    // What fails after it was given up failed because of that.
+    if (!status.ok() && (failed.ok() || !given_up)) fail(status);
   }
-  return Enter(v1::JOB_STATE_RUNNING, "stops its engines");
+  if (failed.ok()) {
+    if (progress.initialized && (plan.forward_only || progress.step >= progress.total_steps)) return absl::OkStatus();
+    return absl::InternalError(
+        absl::StrCat("no stage can begin at step ", progress.step, " of ", progress.total_steps));
+  }
+  if (failures.size() < 2) return failed;
+  const v1::Failure cause = RootCause(failures);
+  return WithFailure(absl::AbortedError(cause.message()), cause);
 }
 
 absl::Duration AttemptRunner::TimeoutOf(const v1::StageRequest& request) const {
@@ -189,8 +280,8 @@ absl::Duration AttemptRunner::TimeoutOf(const v1::StageRequest& request) const {
   }
 }
 
-absl::StatusOr<v1::StageResponse> AttemptRunner::RunStage(const Stage& stage) {
-  v1::StageRequest request = stage.request;
+v1::StageRequest AttemptRunner::Complete(const v1::StageRequest& of_plan) {
+  v1::StageRequest request = of_plan;
   request.set_sequence(++sequence_);
   if (request.has_initialize()) {
     v1::InitializeOp* op = request.mutable_initialize();
@@ -200,16 +291,29 @@ absl::StatusOr<v1::StageResponse> AttemptRunner::RunStage(const Stage& stage) {
     op->set_world_size(gang_.world_size());
     op->set_rendezvous_address(rendezvous_address_);
   }
+  return request;
+}
+
+absl::StatusOr<v1::StageResponse> AttemptRunner::RunStage(const v1::StageRequest& request,
+                                                          const std::vector<int32_t>& ranks,
+                                                          std::stop_token stop) const {
   const absl::Time start = environment_.clock->Now();
-  ASSIGN_OR_RETURN(const auto ranks, gang_.RunStage(request, TimeoutOf(request), calls_.get_token()));
-  environment_.metrics->Observe(MetricId::kStageDuration, {StageName(request)},
+  ASSIGN_OR_RETURN(const auto answers, gang_.RunStage(request, ranks, TimeoutOf(request), stop));
+  const std::string name = StageName(request);
+  environment_.metrics->Observe(MetricId::kStageDuration, {name},
                                 absl::ToDoubleSeconds(environment_.clock->Now() - start));
-  return Combine(ranks, gang_.world_size());
+  ASSIGN_OR_RETURN(v1::StageResponse response, Combine(answers, ranks.empty() ? AllRanks(gang_.world_size()) : ranks));
+  if (response.has_dataflow()) {
+    environment_.metrics->Increment(MetricId::kStageBytes, {name},
+                                    static_cast<double>(response.dataflow().received_bytes()));
+    environment_.metrics->Increment(MetricId::kStageTokens, {name}, static_cast<double>(response.dataflow().tokens()));
+  }
+  return response;
 }
 
 void AttemptRunner::Record(const Stage& stage, const v1::StageResponse& response, const JobProgress& progress) {
   // The history tells of whole steps.
-  if (progress.stages_done > 0) return;
+  if (response.has_dataflow() && !response.dataflow().has_ended_step()) return;
   Happening happening;
   progress_.set_step(progress.step);
   progress_.set_total_steps(progress.total_steps);
