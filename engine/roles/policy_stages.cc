@@ -23,7 +23,7 @@ absl::StatusOr<std::vector<Answer>> PolicyRole::GenerateAnswers(const GenerateOr
   std::vector<Answer> answers;
   std::vector<RolloutRequest> requests;
   const auto world = static_cast<size_t>(communicator_->world_size());
-  for (size_t place = static_cast<size_t>(options_.rank); place < order.rows.size(); place += world) {
+  for (size_t place = static_cast<size_t>(communicator_->rank()); place < order.rows.size(); place += world) {
     for (int64_t i = 0; i < order.n; ++i) {
       Answer& answer = answers.emplace_back();
       answer.place = static_cast<int64_t>(place);
@@ -42,6 +42,7 @@ absl::StatusOr<std::vector<Answer>> PolicyRole::GenerateAnswers(const GenerateOr
   auto samples = rollout_->Generate(std::move(requests));
   rollout_->FreeCache();
   RETURN_IF_ERROR(samples.status());
+  if (weights_ != nullptr) RETURN_IF_ERROR(weights_->device_status());
   for (size_t i = 0; i < answers.size(); ++i) {
     RolloutSample& sample = (*samples)[i];
     answers[i].response_ids = std::move(sample.token_ids);
@@ -86,7 +87,6 @@ absl::Status PolicyRole::ScoreAnswers(const PromptDataset& prompts, absl::Span<A
 }
 
 absl::Status PolicyRole::GenerateStage(Step* step) {
-  ASSIGN_OR_RETURN(step->prompts, train_->PromptsForStep(step->step - 1));
   const int64_t n = spec_.rollout().n();
   const auto first_sample = static_cast<uint64_t>((step->step - 1) * spec_.data().train_batch_size() * n);
   const absl::Status local = [&]() -> absl::Status {
@@ -118,15 +118,16 @@ absl::Status PolicyRole::GenerateStage(Step* step) {
   return absl::OkStatus();
 }
 
-absl::Status PolicyRole::RewardStage(Step* step) {
+absl::Status PolicyRole::RewardStage(Step* step, Communicator& ranks) {
+  MetricSums& metrics = step->reward_metrics;
   const absl::Status local = [&]() -> absl::Status {
-    RETURN_IF_ERROR(ScoreAnswers(*train_, absl::MakeSpan(step->answers), "", &step->metrics));
-    return ScoreAnswers(*train_, absl::MakeSpan(step->baselines), "baseline/", &step->metrics);
+    RETURN_IF_ERROR(ScoreAnswers(*train_, absl::MakeSpan(step->answers), "", &metrics));
+    return ScoreAnswers(*train_, absl::MakeSpan(step->baselines), "baseline/", &metrics);
   }();
-  RETURN_IF_ERROR(communicator_->Agree(local));
+  RETURN_IF_ERROR(ranks.Agree(local));
   for (RewardModel* model : reward_models_) step->flops += model->TakeFlops();
   for (const Answer& answer : step->answers) {
-    if (judged_ && answer.score.has_value()) step->metrics.AddSpread("critic/score", *answer.score);
+    if (judged_ && answer.score.has_value()) metrics.AddSpread("critic/score", *answer.score);
   }
   return absl::OkStatus();
 }
@@ -204,12 +205,13 @@ absl::Status PolicyRole::RefLogProbStage(Step* step) {
 
 absl::StatusOr<double> PolicyRole::MeasureDivergence(absl::Span<Answer> answers) {
   const absl::Status local = [&]() -> absl::Status {
+    if (!pool_.rollout) return absl::OkStatus();
     ASSIGN_OR_RETURN(const std::vector<PackedAnswers> packed,
                      PackAllAnswers(answers, spec_.data().max_token_len_per_gpu()));
     RETURN_IF_ERROR(FillLogProbs(*model_, packed, &Answer::old_log_prob, answers, /*entropy=*/nullptr));
     return FillLogProbs(*reference_, packed, &Answer::ref_log_prob, answers, /*entropy=*/nullptr);
   }();
-  RETURN_IF_ERROR(communicator_->Agree(local));
+  RETURN_IF_ERROR(world_->Agree(local));
   std::vector<double> sums(2, 0.0);
   for (const Answer& answer : answers) {
     for (size_t t = 0; t < answer.response_ids.size(); ++t) {
@@ -217,11 +219,23 @@ absl::StatusOr<double> PolicyRole::MeasureDivergence(absl::Span<Answer> answers)
       sums[1] += 1;
     }
   }
-  RETURN_IF_ERROR(communicator_->AllReduceSum(absl::MakeSpan(sums)));
+  RETURN_IF_ERROR(world_->AllReduceSum(absl::MakeSpan(sums)));
   return sums[1] > 0 ? sums[0] / sums[1] : 0;
 }
 
+absl::Status PolicyRole::TakeRolloutLogProbs(Step* step) {
+  for (Answer& answer : step->answers) answer.old_log_prob = answer.rollout_log_prob;
+  const int64_t token_slots = spec_.data().max_token_len_per_gpu();
+  const auto packed = PackAllAnswers(step->answers, token_slots);
+  RETURN_IF_ERROR(communicator_->Agree(packed.status()));
+  const auto micro_batches = static_cast<double>(packed->size());
+  step->metrics.AddMax("micro_batches", micro_batches);
+  step->metrics.AddSum("token_slots", micro_batches * static_cast<double>(token_slots));
+  return absl::OkStatus();
+}
+
 absl::Status PolicyRole::AdvantageStage(Step* step) {
+  if (!has_logprob_) RETURN_IF_ERROR(TakeRolloutLogProbs(step));
   const ResponseTokens tokens(step->answers);
   std::vector<SampleReward> rewards;
   std::map<int64_t, std::optional<double>> baselines;
