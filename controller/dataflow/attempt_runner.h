@@ -26,6 +26,7 @@
 #include "controller/dataflow/gang.h"
 #include "controller/dataflow/job_plan.h"
 #include "controller/dataflow/results.h"
+#include "controller/dataflow/stage_flights.h"
 #include "controller/job_ledger.h"
 #include "controller/store/store.h"
 
@@ -87,6 +88,9 @@ class AttemptRunner {
   // The stages of the plan to its end, those that may at the same time. The first failure gives the others
   // options.settle to end; what comes back is the cause of all.
   absl::Status RunCourse(const JobPlan& plan);
+  absl::Status BeginStage(const JobPlan& plan, const Stage& stage, JobProgress* progress, StageFlights* flights);
+  // Cancelled: the job is to end here.
+  absl::Status EndStage(const JobPlan& plan, const StageFlights::Landed& landed, JobProgress* progress);
   // What only this attempt knows.
   v1::StageRequest Complete(const v1::StageRequest& of_plan);
   // From any thread. `ranks`: those that are asked; empty: all.
