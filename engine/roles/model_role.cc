@@ -1,5 +1,6 @@
 #include "engine/roles/model_role.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -20,6 +21,9 @@
 
 namespace sluice::engine {
 namespace {
+
+// As the controller waits for a validation (controller/dataflow/attempt_options.h).
+constexpr absl::Duration kLongestWait = absl::Hours(12);
 
 void Warn(const std::vector<std::string>& warnings) {
   for (const std::string& warning : warnings) LoggerFor("engine").Warning(warning);
@@ -127,9 +131,11 @@ absl::Status ModelRole::Connect(const v1::InitializeOp& op) {
 
 absl::Status ModelRole::ConnectPool(const CommunicatorOptions& world) {
   pool_ = PoolOfRank(PoolsOf(spec_), options_.rank);
-  // What all ranks have to say to each other is in host memory.
+  // What all ranks have to say to each other is in host memory. Ranks of one pool may wait for the work of another's:
+  // for a whole validation. A peer that is gone they notice at once.
   CommunicatorOptions all = world;
   all.device = kernels::Device::Cpu();
+  all.timeout = std::max(all.timeout, kLongestWait);
   ASSIGN_OR_RETURN(std::shared_ptr<Communicator> everyone, Communicator::Create(all));
   CommunicatorOptions peers = world;
   peers.group = absl::StrCat("pool.", pool_.name);
@@ -145,6 +151,10 @@ absl::Status ModelRole::ConnectPool(const CommunicatorOptions& world) {
 }
 
 absl::Status ModelRole::OpenModel() {
+  if (!has_policy()) {
+    RETURN_IF_ERROR(ApplyGemmTuning(spec_, device_));
+    return OpenRest();
+  }
   ASSIGN_OR_RETURN(const ModelConfig config, TrainedModelConfig(spec_));
   RETURN_IF_ERROR(Annotate(CheckVocabularySize(config, encoder_->tokenizer().vocab_size()), "model.path"));
   if (device_.is_cuda()) {
@@ -201,7 +211,7 @@ absl::StatusOr<v1::InitializeResult> ModelRole::Initialize(const v1::InitializeO
 
   v1::InitializeResult result;
   result.set_device(kernels::Name(device_));
-  if (with_model) result.set_parameters(parameters_->layout().parameter_count());
+  if (parameters_ != nullptr) result.set_parameters(parameters_->layout().parameter_count());
   if (with_data) {
     result.set_steps_per_epoch(training_data().steps_per_epoch);
     result.set_total_steps(TotalSteps(spec_.trainer(), training_data().steps_per_epoch));

@@ -106,6 +106,9 @@ class ModelRole : public Role {
   // This rank has gradients and an optimizer.
   bool trains() const { return pool_.actor && !spec_.engine().forward_only(); }
 
+  // It has the policy's weights: all but a pool that only compares.
+  bool has_policy() const { return pool_.actor || pool_.rollout; }
+
   absl::Status NotOfThisRecipe(const std::string& op) const;
   absl::Status RequireTrainer() const;    // initialised for training
   absl::Status RequireTrainable() const;  // and everything is on the device

@@ -212,8 +212,10 @@ absl::Status ModelRole::Restore(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " was made with another data.train_batch_size: rows would be repeated or left out"));
   }
-  RETURN_IF_ERROR(
-      ReadModelFiles(checkpoint, "", state.counters.optimizer_updates, parameters_.get(), optimizer_.get()));
+  if (has_policy()) {
+    RETURN_IF_ERROR(
+        ReadModelFiles(checkpoint, "", state.counters.optimizer_updates, parameters_.get(), optimizer_.get()));
+  }
   for (const FurtherModel& further : further_models) {
     const auto found = state.extra.find(UpdatesKey(further.name));
     int64_t updates = 0;

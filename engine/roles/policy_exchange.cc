@@ -52,6 +52,17 @@ absl::Status PolicyRole::ConnectFurther(const CommunicatorOptions& world) {
   return absl::OkStatus();
 }
 
+absl::Status PolicyRole::CheckStaleness(absl::Span<const Answer> answers) const {
+  const int64_t oldest = steps_done_ - MostStaleness(spec_.rollout());
+  for (const Answer& answer : answers) {
+    if (answer.weight_version >= oldest && answer.weight_version <= steps_done_) continue;
+    return absl::FailedPreconditionError(absl::StrCat("answers of weights of version ", answer.weight_version,
+                                                      " are to train those of ", steps_done_, "; rollout.mode ",
+                                                      spec_.rollout().mode(), " trains on none older than ", oldest));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int64_t> PolicyRole::FetchInputs(const v1::DataflowOp& op, Step* step) {
   int64_t bytes = 0;
   for (const v1::BatchReference& input : op.inputs()) {
@@ -65,6 +76,7 @@ absl::StatusOr<int64_t> PolicyRole::FetchInputs(const v1::DataflowOp& op, Step* 
                                                             " made on rank ", input.rank())));
     ASSIGN_OR_RETURN(const ColumnsOrigin origin,
                      TakeColumns(*fetched->batch, *train_, &step->answers, &step->baselines));
+    if (pool_.actor) RETURN_IF_ERROR(CheckStaleness(step->answers));
     bytes += fetched->bytes;
     // Numbers are of the whole batch, whoever has which part of its rows: they count where the step ends, and once.
     if (pool_.actor && communicator_->rank() == 0) step->metrics.Merge(origin.metrics);

@@ -128,7 +128,7 @@ absl::Status PolicyRole::CheckTurn(const v1::DataflowOp& op) const {
     return absl::FailedPreconditionError(absl::StrCat(op.op(), " is not a stage of pool ", pool_.name));
   }
   if (!pool_.actor) {
-    RETURN_IF_ERROR(RequireModel());
+    if (has_policy()) RETURN_IF_ERROR(RequireModel());
     if (!generates || op.weight_version() == steps_done_) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat("generate of step ", op.step(),
                                                       " is asked for with weights of version ", op.weight_version(),
@@ -261,7 +261,7 @@ absl::StatusOr<v1::CheckpointResult> PolicyRole::SaveCheckpoint(const v1::SaveCh
 }
 
 absl::StatusOr<v1::ValidationMetrics> PolicyRole::InferBatch(const v1::InferBatchOp& op) {
-  RETURN_IF_ERROR(RequireModel());
+  if (has_policy()) RETURN_IF_ERROR(RequireModel());
   if (validation_ == nullptr || (pool_.rollout && rollout_ == nullptr)) {
     return absl::FailedPreconditionError("data.val_files: there are none to validate on");
   }

@@ -101,6 +101,8 @@ class PolicyRole : public ModelRole {
 
   // The other pools (policy_exchange.cc). Fetches what the op needs of them: bytes. No collective.
   absl::StatusOr<int64_t> FetchInputs(const v1::DataflowOp& op, Step* step);
+  // FailedPrecondition: answers of weights that are older than the mode allows.
+  absl::Status CheckStaleness(absl::Span<const Answer> answers) const;
   // Keeps what the op made for its readers. `seconds`: that it took.
   absl::Status KeepOutputs(const v1::DataflowOp& op, double seconds, Step* step, v1::DataflowResult* result);
   absl::StatusOr<v1::DataflowResult> SyncWeights(const v1::DataflowOp& op);
