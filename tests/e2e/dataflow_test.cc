@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "tests/e2e/policy_job.h"
 
@@ -216,6 +217,35 @@ TEST(PoolsTest, AnEngineOfEitherPoolThatDiesIsNamedAndTheRunEndsTheSame) {
       EXPECT_EQ(Weights(job, run), Weights(job, calm)) << mode << " " << failpoint;
     }
   }
+}
+
+TEST(PoolsTest, PoolsOnHostsOfTheirOwnReachEachOther) {
+  const PolicyJob job;
+  ASSERT_EQ(job.Run("colocated").exit_code, 0);
+  const std::string controller_address = "unix:" + job.Path("c.sock");
+  const Daemon controller("sluice-controller", {"--listen", controller_address, "--state-dir", job.Path("controller")},
+                          job.Path("controller.log"));
+  // As on two hosts: each has one rank, and an address of its own.
+  std::vector<std::unique_ptr<Daemon>> workers;
+  for (const std::string name : {"w1", "w2"}) {
+    const std::vector<std::string> arguments = {
+        "--controller", controller_address, "--id",         name,           "--listen",
+        "127.0.0.1:0",  "--state-dir",      job.Path(name), "--rank-slots", "1"};
+    workers.push_back(std::make_unique<Daemon>("sluice-worker", arguments, job.Path(name + ".log")));
+  }
+  std::vector<std::string> arguments =
+      With({"--controller", controller_address, "submit", "--wait", job.Path("policy.yaml"),
+            "model={path: " + job.Path("model") + ", init: random}", "data.train_files=" + job.Path("prompts.jsonl"),
+            "trainer.default_local_dir=" + job.Path("apart")},
+           Pools(1, 1));
+  arguments.insert(arguments.end(), {"trainer.nnodes=2", "trainer.n_gpus_per_node=1"});
+  CommandResult result;
+  for (int i = 0; i < 100; ++i) {
+    result = RunSluice(arguments);
+    if (result.exit_code != 4) break;  // nobody answers yet
+  }
+  ASSERT_EQ(result.exit_code, 0) << result.output << result.errors << job.Contents("controller.log");
+  EXPECT_EQ(Weights(job, "apart"), Weights(job, "colocated"));
 }
 
 }  // namespace
