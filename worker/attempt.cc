@@ -7,6 +7,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/grpc_status.h"
@@ -51,19 +52,36 @@ absl::StatusOr<std::shared_ptr<Attempt>> Attempt::Start(const v1::AttemptKey& ke
   return attempt;
 }
 
-absl::StatusOr<v1::RunStageResponse> Attempt::RunStage(const v1::StageRequest& request, absl::Time deadline) {
+absl::StatusOr<std::vector<EngineProcess*>> Attempt::EnginesOf(const std::vector<int>& ranks) const {
+  std::vector<EngineProcess*> engines;
+  for (const auto& engine : engines_) {
+    if (ranks.empty() || std::find(ranks.begin(), ranks.end(), engine->rank()) != ranks.end()) {
+      engines.push_back(engine.get());
+    }
+  }
+  if (!ranks.empty() && engines.size() != ranks.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("of the ranks ", absl::StrJoin(ranks, ", "), " not all are on this worker"));
+  }
+  return engines;
+}
+
+absl::StatusOr<v1::RunStageResponse> Attempt::RunStage(const v1::StageRequest& request, const std::vector<int>& ranks,
+                                                       absl::Time deadline) {
+  ASSIGN_OR_RETURN(const std::vector<EngineProcess*> engines, EnginesOf(ranks));
+  const auto count = static_cast<int>(engines.size());
   Answers answers;
   {
     absl::MutexLock lock(&answers.mutex);
-    answers.outstanding = ranks();
-    answers.of_engine.resize(ranks());
+    answers.outstanding = count;
+    answers.of_engine.resize(engines.size());
   }
   // A blocking call on a thread of its own for each engine, joined below, so that no call outlives its channel: gRPC
   // 1.51 joins its callback threads when the last channel goes, and corrupts its queue where a callback lets it go.
   std::vector<std::jthread> calls;
-  for (int i = 0; i < ranks(); ++i) {
+  for (int i = 0; i < count; ++i) {
     calls.emplace_back([&, i] {
-      absl::StatusOr<v1::StageResponse> answer = engines_[i]->RunStage(request, deadline);
+      absl::StatusOr<v1::StageResponse> answer = engines[i]->RunStage(request, deadline);
       absl::MutexLock lock(&answers.mutex);
       if (!answer.ok() && answers.first_failed < 0) answers.first_failed = i;
       answers.of_engine[i] = std::move(answer);
@@ -77,7 +95,7 @@ absl::StatusOr<v1::RunStageResponse> Attempt::RunStage(const v1::StageRequest& r
   absl::Time next_ask = absl::Now() + EngineProcess::kAskInterval;
   while (!await(&Answers::Settled, next_ask)) {
     next_ask += EngineProcess::kAskInterval;
-    for (const auto& engine : engines_) engine->KillIfSilent();
+    for (EngineProcess* engine : engines) engine->KillIfSilent();
   }
   bool complete = await(&Answers::Complete, absl::InfinitePast());
   if (!complete) complete = await(&Answers::Complete, absl::Now() + (AnyEnded() ? kPeerGraceAfterEnd : kPeerGrace));
@@ -86,9 +104,9 @@ absl::StatusOr<v1::RunStageResponse> Attempt::RunStage(const v1::StageRequest& r
     absl::MutexLock lock(&answers.mutex);
     if (answers.first_failed < 0) {
       v1::RunStageResponse response;
-      for (int i = 0; i < ranks(); ++i) {
+      for (int i = 0; i < count; ++i) {
         v1::RankStageResponse* rank = response.add_ranks();
-        rank->set_rank(engines_[i]->rank());
+        rank->set_rank(engines[i]->rank());
         *rank->mutable_response() = *std::move(answers.of_engine[i]);
       }
       return response;
@@ -99,7 +117,7 @@ absl::StatusOr<v1::RunStageResponse> Attempt::RunStage(const v1::StageRequest& r
   for (const auto& engine : engines_) {
     const bool suspect = status.code() == absl::StatusCode::kUnavailable ||
                          status.code() == absl::StatusCode::kAborted || status.code() == absl::StatusCode::kCancelled;
-    if (const auto failure = engine->UnaskedExit(suspect ? kExitPatience / ranks() : absl::ZeroDuration())) {
+    if (const auto failure = engine->UnaskedExit(suspect ? kExitPatience / this->ranks() : absl::ZeroDuration())) {
       status = WithFailure(absl::AbortedError(failure->message()), *failure);
       break;
     }

@@ -35,10 +35,12 @@ class Attempt {
   // Port of the rendezvous store of the engine that serves one; 0 where none does.
   int rendezvous_port() const { return rendezvous_port_; }
 
-  // Runs a stage on all engines; blocks until all have answered, or one has failed and its peers had their grace: then
-  // all are killed. An engine that answers nothing any more is killed too (EngineProcess::KillIfSilent). The error is
-  // the first rank's that failed; Aborted with a Failure where its process ended.
-  absl::StatusOr<v1::RunStageResponse> RunStage(const v1::StageRequest& request, absl::Time deadline);
+  // Runs a stage on the engines of these ranks, on none: on all; blocks until all of them have answered, or one has
+  // failed and its peers had their grace: then all engines are killed. An engine that answers nothing any more is
+  // killed too (EngineProcess::KillIfSilent). The error is the first rank's that failed; Aborted with a Failure where a
+  // process ended. InvalidArgument: a rank that is not here. Stages may run at once.
+  absl::StatusOr<v1::RunStageResponse> RunStage(const v1::StageRequest& request, const std::vector<int>& ranks,
+                                                absl::Time deadline);
 
   // How engines that still ran ended: by themselves when asked, or killed.
   struct StopResult {
@@ -53,6 +55,7 @@ class Attempt {
 
  private:
   bool AnyEnded() const;
+  absl::StatusOr<std::vector<EngineProcess*>> EnginesOf(const std::vector<int>& ranks) const;
 
   Attempt(const v1::AttemptKey& key, int64_t epoch) : key_(key), epoch_(epoch) {}
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/grpc_channel.h"
 #include "common/grpc_status.h"
 #include "common/status_macros.h"
@@ -99,6 +100,10 @@ std::optional<v1::EngineState> EngineProcess::Ask() {
 
 void EngineProcess::KillIfSilent() {
   if (launch_.silent_asks == 0 || stop_asked_ || !running()) return;
+  absl::MutexLock lock(&ask_mutex_);
+  // Threads that run stages at once come a moment after each other.
+  if (absl::Now() < asked_ + kAskInterval / 2) return;
+  asked_ = absl::Now();
   silent_asks_ = Ask().has_value() ? 0 : silent_asks_ + 1;
   if (silent_asks_ < launch_.silent_asks) return;
   killed_in_state_ = ProcessState(pid());

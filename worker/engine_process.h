@@ -6,7 +6,9 @@
 #include <optional>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/process.h"
 #include "sluice/v1/controller.pb.h"
@@ -46,8 +48,8 @@ class EngineProcess {
   std::optional<v1::Failure> UnaskedExit(absl::Duration patience) const;
 
   // Asks whether it lives. A process that is stopped or stuck in the kernel answers nothing, and its peers would wait
-  // for it: after launch.silent_asks times it is killed, its calls end, and UnaskedExit has the reason. For one thread,
-  // which calls it every kAskInterval.
+  // for it: after launch.silent_asks times it is killed, its calls end, and UnaskedExit has the reason. To be called
+  // every kAskInterval; where several threads do, it asks once in each.
   static constexpr absl::Duration kAskInterval = absl::Seconds(1);
   void KillIfSilent();
 
@@ -69,8 +71,10 @@ class EngineProcess {
   const std::unique_ptr<ChildProcess> process_;
   const std::unique_ptr<v1::EngineService::Stub> stub_;
   std::atomic<bool> stop_asked_ = false;
-  int silent_asks_ = 0;                    // in a row
-  std::atomic<char> killed_in_state_ = 0;  // of its process in /proc, once it was killed for its silence
+  absl::Mutex ask_mutex_;
+  absl::Time asked_ ABSL_GUARDED_BY(ask_mutex_) = absl::InfinitePast();
+  int silent_asks_ ABSL_GUARDED_BY(ask_mutex_) = 0;  // in a row
+  std::atomic<char> killed_in_state_ = 0;            // of its process in /proc, once it was killed for its silence
 };
 
 }  // namespace sluice::worker

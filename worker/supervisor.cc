@@ -204,7 +204,8 @@ absl::StatusOr<v1::RunStageResponse> Supervisor::RunStage(const v1::RunStageRequ
     RETURN_IF_ERROR(CheckEpoch(request.job_id(), request.epoch()));
     ASSIGN_OR_RETURN(attempt, Find(request.job_id(), request.attempt()));
   }
-  absl::StatusOr<v1::RunStageResponse> response = attempt->RunStage(request.stage(), deadline);
+  absl::StatusOr<v1::RunStageResponse> response =
+      attempt->RunStage(request.stage(), {request.ranks().begin(), request.ranks().end()}, deadline);
   if (response.ok()) {
     // Rank 0's numbers are over all ranks; the worker that hosts it exports them.
     for (const v1::RankStageResponse& rank : response->ranks()) {

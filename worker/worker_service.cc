@@ -34,7 +34,7 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const cha
 WorkerServiceImpl::WorkerServiceImpl(Supervisor* supervisor, Metrics* metrics, int rank_slots)
     : supervisor_(supervisor),
       metrics_(metrics),
-      stage_threads_(rank_slots + 1),
+      stage_threads_(2 * rank_slots + 1),  // an engine runs a stage, and one beside it
       control_threads_(rank_slots + 1),
       log_threads_(2) {}
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -75,6 +76,19 @@ std::string MarkdownRow(const Key& key) {
   return absl::StrCat("| `", key.path, "` | ", type, " | ", Cell(shown), " | ", Cell(meaning), " |\n");
 }
 
+// Of a list of maps, which is empty: its elements' keys as comments.
+std::string ListText(const Section& section) {
+  std::string out;
+  const std::string name = section.path.substr(0, section.path.find("[]"));
+  if (section.path == name + "[]") {
+    absl::StrAppend(&out, "\n", Comment(absl::StrCat("A list: ", section.doc), ""), name, ": []\n");
+  }
+  for (const Key& key : section.keys) {
+    absl::StrAppend(&out, Comment(absl::StrCat(key.path, " [", Rules(key), "]: ", key.doc), "  "));
+  }
+  return out;
+}
+
 constexpr char kIntroduction[] = R"(# Configuration
 
 A job is one YAML file. This page lists every key; it is generated from the comments and options in
@@ -145,6 +159,10 @@ The metrics of a term are `reward/<term>/...`, its score before the weight is `r
 std::string DefaultsText() {
   std::string out = "# Every key with its default. Required keys are empty. docs/config.md has the same as a page.\n";
   for (const Section& section : Schema::Get().sections()) {
+    if (section.in_list()) {
+      absl::StrAppend(&out, ListText(section));
+      continue;
+    }
     const std::string indent = SectionIndent(section);
     if (!section.path.empty()) {
       const std::string outer = indent.substr(2);
@@ -162,7 +180,9 @@ std::string DefaultsText() {
 std::string ConfigMarkdown() {
   std::string out = kIntroduction;
   for (const Section& section : Schema::Get().sections()) {
-    const std::string title = section.path.empty() ? "Top level" : absl::StrCat("`", section.path, "`");
+    const std::string title = section.path.empty() ? "Top level"
+                                                   : absl::StrCat("`", section.path, "`",
+                                                                  absl::EndsWith(section.path, "[]") ? ", a list" : "");
     absl::StrAppend(&out, "\n## ", title, "\n\n", section.path.empty() ? "" : absl::StrCat(section.doc, "\n\n"),
                     "| key | type | default | meaning |\n|---|---|---|---|\n");
     for (const Key& key : section.keys) out += MarkdownRow(key);

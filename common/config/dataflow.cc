@@ -1,7 +1,10 @@
 #include "common/config/dataflow.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
+#include "common/config/pools.h"
 #include "common/config/preference.h"
 #include "common/config/recipes.h"
 #include "common/config/rewards_from_spec.h"
@@ -54,8 +57,9 @@ int64_t KvCacheTokens(const v1::JobSpec& spec) {
 
 bool ComparesWithAnother(const v1::JobSpec& spec) { return NeedsReference(spec) && !spec.reference().path().empty(); }
 
-std::vector<DataflowStage> DataflowOf(const v1::JobSpec& spec) {
-  if (!IsPolicyRecipe(spec.recipe())) return {};
+namespace {
+
+std::vector<DataflowStage> StagesOfRecipe(const v1::JobSpec& spec) {
   std::vector<DataflowStage> stages = {{"rollout", "generate", "actor", {}},
                                        {"score", "reward", RewardModelsOf(spec).empty() ? "" : "reward", {"rollout"}}};
   // What the trainer's passes read: the answers that are left, where some are left out.
@@ -82,6 +86,67 @@ std::vector<DataflowStage> DataflowOf(const v1::JobSpec& spec) {
   }
   stages.push_back({"update", "update", "actor", before_update});
   return stages;
+}
+
+// Each after its inputs, else in the order given.
+std::vector<DataflowStage> Ordered(std::vector<DataflowStage> stages) {
+  std::vector<DataflowStage> ordered;
+  std::set<std::string> placed;
+  while (!stages.empty()) {
+    const auto next = std::find_if(stages.begin(), stages.end(), [&](const DataflowStage& stage) {
+      // The update ends the step.
+      return (stage.op != "update" || stages.size() == 1) &&
+             std::all_of(stage.inputs.begin(), stage.inputs.end(),
+                         [&](const std::string& input) { return placed.contains(input); });
+    });
+    if (next == stages.end()) return ordered;  // a cycle: not a valid list
+    placed.insert(next->name);
+    ordered.push_back(std::move(*next));
+    stages.erase(next);
+  }
+  return ordered;
+}
+
+const Pool& PoolOf(const DataflowStage& stage, const std::vector<Pool>& pools) {
+  if (stage.op == "generate" || stage.op == "reward" || stage.op == "weight_sync") return RolloutPool(pools);
+  return stage.op == "ref_logprob" ? ReferencePool(pools) : ActorPool(pools);
+}
+
+// A reward without a model computes in processes and services of its own: it need not hold up the device.
+bool RunsBeside(const v1::JobSpec& spec, const DataflowStage& stage) {
+  if (stage.op != "reward" || !RewardModelsOf(spec).empty()) return false;
+  for (const v1::StageSpec& listed : spec.dataflow()) {
+    if (listed.stage() == stage.name && listed.has_sync()) return !listed.sync();
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<DataflowStage> ListedStages(const v1::JobSpec& spec) {
+  std::vector<DataflowStage> stages;
+  for (const v1::StageSpec& stage : spec.dataflow()) {
+    stages.push_back({stage.stage(), stage.op(), stage.model(), {stage.inputs().begin(), stage.inputs().end()}});
+  }
+  return stages;
+}
+
+std::vector<DataflowStage> DataflowOf(const v1::JobSpec& spec) {
+  if (!IsPolicyRecipe(spec.recipe())) return {};
+  std::vector<DataflowStage> stages = spec.recipe() == "dataflow" ? Ordered(ListedStages(spec)) : StagesOfRecipe(spec);
+  if (stages.empty()) return stages;
+  if (RolloutIsSeparate(spec)) stages.push_back({"weight_sync", "weight_sync", "actor", {stages.back().name}});
+  const std::vector<Pool> pools = PoolsOf(spec);
+  for (DataflowStage& stage : stages) {
+    stage.pool = PoolOf(stage, pools).name;
+    stage.beside = RunsBeside(spec, stage);
+  }
+  return stages;
+}
+
+bool HasStage(const v1::JobSpec& spec, const std::string& op) {
+  const std::vector<DataflowStage> stages = DataflowOf(spec);
+  return std::any_of(stages.begin(), stages.end(), [&](const DataflowStage& stage) { return stage.op == op; });
 }
 
 }  // namespace sluice

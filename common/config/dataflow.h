@@ -1,4 +1,5 @@
-// The stages of one step, and how they depend on each other: what a recipe of reinforcement learning expands to.
+// The stages of one step, and how they depend on each other: what a recipe of reinforcement learning expands to, and
+// what a job of recipe `dataflow` lists.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +20,25 @@ namespace sluice {
 //   advantage    scores, log-probabilities, values -> advantages, and what the critic should have expected
 //   update_critic  these -> new weights of the critic
 //   update       all of these -> new weights; it ends the step
+//   weight_sync  new weights -> the same on the pool that generates, where that is another
 struct DataflowStage {
   std::string name;
   std::string op;
   std::string model;                // actor, ref, critic, reward; empty where the op needs none
   std::vector<std::string> inputs;  // names of stages before it
+  std::string pool = "all";         // whose ranks run it (pools.h); of weight_sync those of the rollout and rank 0
+  bool beside = false;              // other stages of its ranks may run at the same time
 };
 
-// Of a step, each after its inputs; empty for recipes that learn from texts that are given. Pure.
+// Of a step, each after its inputs; empty for recipes that learn from texts that are given. What a recipe expands to,
+// or what the job lists. REQUIRES: the job's list is valid (validate_dataflow.h). Pure.
 std::vector<DataflowStage> DataflowOf(const v1::JobSpec& spec);
 
+// The job's list, in its order, as it stands: for judging it.
+std::vector<DataflowStage> ListedStages(const v1::JobSpec& spec);
+
+// Whether the data flow has a stage of this op.
+bool HasStage(const v1::JobSpec& spec, const std::string& op);
 // Whether groups of answers that are all equally good are left out of steps.
 bool FiltersGroups(const v1::JobSpec& spec);
 

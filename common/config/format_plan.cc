@@ -21,6 +21,19 @@ std::string MicroBatches(const Plan& plan) {
   return absl::StrCat("at most ", FormatCount(plan.most_micro_batches));
 }
 
+std::string Ranks(const Pool& pool) {
+  if (pool.ranks == 1) return absl::StrCat("rank ", pool.first_rank);
+  return absl::StrCat("ranks ", pool.first_rank, " to ", pool.first_rank + pool.ranks - 1);
+}
+
+std::vector<std::string> RolesOf(const Pool& pool) {
+  std::vector<std::string> roles;
+  if (pool.actor) roles.push_back("actor");
+  if (pool.rollout) roles.push_back("rollout");
+  if (pool.reference) roles.push_back("ref");
+  return roles;
+}
+
 template <typename T>
 std::string CountOr(const std::optional<T>& value, const char* absent) {
   return value ? FormatCount(static_cast<int64_t>(*value)) : absent;
@@ -58,10 +71,17 @@ std::string FormatPlan(const Plan& plan) {
   row("steps per epoch", CountOr(plan.steps_per_epoch, kUnknown));
   row("steps in all", CountOr(plan.total_steps, kUnknown));
   if (!plan.dataflow.empty()) out += "\n  data flow of a step\n";
+  const bool several_pools = plan.pools.size() > 1;
   for (const DataflowStage& stage : plan.dataflow) {
     const std::string from = stage.inputs.empty() ? "" : absl::StrCat("<- ", absl::StrJoin(stage.inputs, ", "));
+    const std::string pool = several_pools ? Pad(stage.pool, 12) : "";
     row(absl::StrCat("  ", stage.name),
-        absl::StrCat(Pad(stage.op, 14), Pad(stage.model, from.empty() ? stage.model.size() : 8), from));
+        absl::StrCat(Pad(stage.op, 14), pool, Pad(stage.model, from.empty() ? stage.model.size() : 8), from));
+  }
+  if (several_pools) absl::StrAppend(&out, "\n  pools (rollout.mode ", plan.mode, ")\n");
+  for (const Pool& pool : plan.pools) {
+    if (several_pools)
+      row(absl::StrCat("  ", pool.name), absl::StrCat(Ranks(pool), ": ", absl::StrJoin(RolesOf(pool), ", ")));
   }
   if (!plan.curve.empty()) {
     absl::StrAppend(&out, "\n  ", Pad("step", 10), Pad("", 18), Pad("learning rate", 16), "weight decay\n");
@@ -112,9 +132,19 @@ std::string PlanJson(const Plan& plan) {
     json["updates_per_step"] = plan.updates_per_step;
     json["dataflow"] = Json::array();
     for (const DataflowStage& stage : plan.dataflow) {
-      json["dataflow"].push_back(
-          {{"stage", stage.name}, {"op", stage.op}, {"model", stage.model}, {"inputs", stage.inputs}});
+      json["dataflow"].push_back({{"stage", stage.name},
+                                  {"op", stage.op},
+                                  {"model", stage.model},
+                                  {"inputs", stage.inputs},
+                                  {"pool", stage.pool},
+                                  {"beside", stage.beside}});
     }
+    json["pools"] = Json::array();
+    for (const Pool& pool : plan.pools) {
+      json["pools"].push_back(
+          {{"pool", pool.name}, {"first_rank", pool.first_rank}, {"ranks", pool.ranks}, {"roles", RolesOf(pool)}});
+    }
+    if (!plan.mode.empty()) json["mode"] = plan.mode;
   }
   json["memory_device"] = plan.memory_device;
   json["memory_bytes_per_rank"] = Json::object();

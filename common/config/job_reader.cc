@@ -12,6 +12,7 @@
 #include "common/config/recipes.h"
 #include "common/config/scalar.h"
 #include "common/config/schema.h"
+#include "common/config/stage_options.h"
 #include "common/config/suggest.h"
 #include "common/config/validate.h"
 #include "common/config/yaml_document.h"
@@ -53,7 +54,9 @@ class Reader {
  private:
   void ReadSection(const YamlNode& node, const std::string& path, const Descriptor* message, Message* out);
   void ReadEntry(const YamlEntry& entry, const std::string& path, const FieldDescriptor* field, Message* out);
-  void UseDefault(const Key& key, Message* out);
+  // A list of maps.
+  void ReadElements(const YamlEntry& entry, const std::string& path, const FieldDescriptor* field, Message* out);
+  void UseDefault(const Key& key, const std::string& path, Message* out);
   void UseValue(const Key& key, const std::string& value, Message* out);
   // The recipe's defaults, for the keys that were not given.
   void UseRecipe();
@@ -111,8 +114,9 @@ void Reader::ReadSection(const YamlNode& node, const std::string& path, const De
     const FieldDescriptor* field = message->field(i);
     if (given.count(field) > 0) continue;
     if (const Key* key = Schema::Get().Find(field)) {
-      UseDefault(*key, out);
-    } else {
+      UseDefault(*key, Join(path, field->name()), out);
+    } else if (!field->is_repeated() && !absl::EndsWith(path, "]")) {
+      // Of an element of a list a section that is absent stays so.
       ReadSection(YamlNode(), Join(path, field->name()), field->message_type(),
                   out->GetReflection()->MutableMessage(out, field));
     }
@@ -122,6 +126,7 @@ void Reader::ReadSection(const YamlNode& node, const std::string& path, const De
 void Reader::ReadEntry(const YamlEntry& entry, const std::string& path, const FieldDescriptor* field, Message* out) {
   const std::string full = Join(path, field->name());
   const YamlNode& node = entry.value;
+  if (IsSection(field) && field->is_repeated()) return ReadElements(entry, full, field, out);
   if (IsSection(field)) {
     if (node.kind == YamlNode::Kind::kNull) {
       Report(full, entry.line, "is empty; its keys stand below it, indented (leave the line out to use the defaults)");
@@ -131,16 +136,39 @@ void Reader::ReadEntry(const YamlEntry& entry, const std::string& path, const Fi
     return ReadSection(node, full, field->message_type(), out->GetReflection()->MutableMessage(out, field));
   }
   const Key& key = *Schema::Get().Find(field);
-  if (IsNull(node, expand_.env)) return UseDefault(key, out);
+  if (IsNull(node, expand_.env)) return UseDefault(key, full, out);
   result_->origins[full] = OriginOf(full, entry.line);
   for (const ValueError& error : SetField(key, node, expand_, out)) {
     Report(error.element < 0 ? full : absl::StrCat(full, "[", error.element, "]"), error.line, error.message);
   }
 }
 
-void Reader::UseDefault(const Key& key, Message* out) {
+void Reader::ReadElements(const YamlEntry& entry, const std::string& path, const FieldDescriptor* field, Message* out) {
+  const YamlNode& node = entry.value;
+  if (node.kind == YamlNode::Kind::kNull) return;
+  result_->origins[path] = OriginOf(path, entry.line);
+  if (node.kind != YamlNode::Kind::kList) {
+    return Report(path, node.line, absl::StrCat("expected a list of maps, got ", KindName(node.kind)));
+  }
+  for (size_t i = 0; i < node.items.size(); ++i) {
+    const YamlNode& item = node.items[i];
+    const std::string element = absl::StrCat(path, "[", i, "]");
+    Message* message = out->GetReflection()->AddMessage(out, field);
+    if (item.kind != YamlNode::Kind::kMap) {
+      Report(element, item.line, absl::StrCat("expected a map of keys, got ", KindName(item.kind)));
+      continue;
+    }
+    result_->origins[element] = OriginOf(element, item.line);
+    ReadSection(item, element, field->message_type(), message);
+  }
+}
+
+void Reader::UseDefault(const Key& key, const std::string& path, Message* out) {
   if (key.options.required()) {
-    missing_.push_back({file_, 0, key.path, RequiredMessage(key), {}});
+    const auto element = result_->origins.find(path.substr(0, path.rfind('.')));
+    const int line =
+        path.find('[') != std::string::npos && element != result_->origins.end() ? element->second.line : 0;
+    missing_.push_back({file_, line, path, RequiredMessage(key), {}});
     return;
   }
   if (key.options.has_default_value()) UseValue(key, key.options.default_value(), out);
@@ -168,6 +196,12 @@ void Reader::UseRecipe() {
     }
     UseValue(*Schema::Get().Find(value.key), value.value, section);
   }
+  if (recipe->name != "dataflow") return;
+  const auto given = [this](const std::string& key) {
+    const auto found = result_->origins.lower_bound(key);  // the key, or the first below the section
+    return found != result_->origins.end() && (found->first == key || absl::StartsWith(found->first, key + "."));
+  };
+  ApplyStageOptions(given, &result_->spec);
 }
 
 absl::StatusOr<std::vector<std::string>> Reader::CanonicalNames(const std::string& dotted, std::string* path) {
@@ -185,6 +219,9 @@ absl::StatusOr<std::vector<std::string>> Reader::CanonicalNames(const std::strin
     }
     names[i] = field->name();
     *path = Join(parent, names[i]);
+    if (IsSection(field) && field->is_repeated() && i + 1 < names.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("is a list and is replaced whole: '", *path, "=[{...}, {...}]'"));
+    }
     const Key* key = schema.Find(field);
     if (key != nullptr && key->type != Key::Type::kMap && i + 1 < names.size()) {
       return absl::InvalidArgumentError(absl::StrCat("is one value (", TypeName(*key), ") and has no keys below it"));
@@ -245,7 +282,13 @@ absl::StatusOr<std::string> ReadText(const LoadOptions& options) {
 }  // namespace
 
 ConfigError WithOrigin(ConfigError error, const std::map<std::string, Origin>& origins) {
-  const auto found = origins.find(WithoutIndex(error.path));
+  // The nearest that was given: the key, the element of a list around it, the list.
+  auto found = origins.find(error.path);
+  if (found == origins.end()) {
+    const size_t bracket = error.path.find(']');
+    found = origins.find(bracket == std::string::npos ? error.path : error.path.substr(0, bracket + 1));
+  }
+  if (found == origins.end()) found = origins.find(WithoutIndex(error.path));
   if (error.source.empty() && found != origins.end()) {
     error.source = found->second.source;
     error.line = found->second.line;

@@ -226,11 +226,15 @@ std::vector<Plan::Memory> MemoryOf(const v1::JobSpec& spec, const JobModels& mod
     add_parameters("critic ", *models.critic);
     add_activations("critic ", *models.critic);
   }
-  if (NeedsReference(spec)) add_forward_only("reference", models.reference.value_or(model));
+  // With pools: of a rank of the actor's.
+  const bool has_reference = plan.pools.empty() || ActorPool(plan.pools).reference;
+  const bool has_rollout = plan.pools.empty() || ActorPool(plan.pools).rollout;
+  if (NeedsReference(spec) && has_reference) add_forward_only("reference", models.reference.value_or(model));
   for (const JobModels::Reward& reward : models.rewards) {
+    if (!has_rollout) break;
     add_forward_only(reward.label == "model" ? "reward" : absl::StrCat("reward ", reward.label), reward.facts);
   }
-  if (!plan.dataflow.empty()) {
+  if (!plan.dataflow.empty() && has_rollout) {
     const int64_t tokens = KvCacheTokens(spec);
     const int64_t per_token = 2 * model.layers * model.key_value_heads * model.head_dim * storage;
     memory.push_back({"key/value cache", tokens * per_token,

@@ -37,7 +37,9 @@ int64_t DivideUp(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 void PlanBatches(const v1::JobSpec& spec, const DataFacts& data, Plan* plan) {
   plan->rows_per_step = spec.data().train_batch_size();
-  plan->rows_per_rank = DivideUp(plan->rows_per_step, plan->ranks);
+  // Of those that train.
+  const int64_t ranks_that_train = plan->pools.empty() ? plan->ranks : ActorPool(plan->pools).ranks;
+  plan->rows_per_rank = DivideUp(plan->rows_per_step, ranks_that_train);
   plan->token_slots = spec.data().max_token_len_per_gpu();
   const int64_t longest_row = spec.data().max_length() * SequencesPerRow(spec);
   const int64_t longest_per_micro_batch = std::max<int64_t>(1, plan->token_slots / longest_row);
@@ -109,8 +111,12 @@ absl::StatusOr<Plan> MakePlan(const v1::JobSpec& spec, const JobModels& models, 
   plan.nodes = spec.trainer().nnodes();
   plan.ranks_per_node = spec.trainer().n_gpus_per_node();
   plan.ranks = plan.nodes * plan.ranks_per_node;
-  PlanBatches(spec, data, &plan);
   plan.dataflow = DataflowOf(spec);
+  if (!plan.dataflow.empty()) {
+    plan.pools = PoolsOf(spec);
+    if (plan.pools.size() > 1) plan.mode = spec.rollout().mode();
+  }
+  PlanBatches(spec, data, &plan);
   plan.rows_are = RowsAre(spec);
   if (!plan.dataflow.empty()) PlanAnswers(spec, &plan);
   if (plan.total_steps) {

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/config/dataflow.h"
 #include "common/config/model_facts.h"
+#include "common/config/pools.h"
 #include "sluice/v1/job.pb.h"
 
 namespace sluice {
@@ -48,6 +49,8 @@ struct Plan {
   std::string memory_device;                           // "cpu" or "cuda": what memory is the memory of (memory_plan.h)
   std::vector<Memory> memory;                          // per rank, from the engine's buffers
   std::vector<DataflowStage> dataflow;                 // of a step; empty where a step is one update on given texts
+  std::vector<Pool> pools;                             // with a data flow; one where the job names none
+  std::string mode;                                    // rollout.mode, with several pools
   int64_t answers_per_step = 0, updates_per_step = 0;  // with a data flow
   std::vector<std::string> notes;                      // how values are understood, and which ones do nothing here
 };

@@ -135,6 +135,13 @@ void NotesOnRun(const v1::JobSpec& spec, const Plan& plan, Notes* notes) {
   }
   if (IsPolicyRecipe(spec.recipe())) {
     notes->push_back("data.max_length, data.loss_on, data.cache_dir do nothing: answers are generated");
+    if (plan.pools.size() > 1) {
+      notes->push_back(absl::StrCat("the memory is that of a rank of pool ", plan.pools[0].name,
+                                    ", which trains; ranks of other pools need less"));
+    }
+    if (spec.rollout().mode() != "async" && spec.rollout().max_staleness() != 1) {
+      notes->push_back(absl::StrCat("rollout.max_staleness does nothing: rollout.mode is ", spec.rollout().mode()));
+    }
     if (spec.rollout().n() == 1 && JudgesAnswers(spec.reward()) && spec.algorithm().adv_estimator() != "remax" &&
         spec.algorithm().adv_estimator() != "reinforce_plus_plus") {
       notes->push_back(absl::StrCat("rollout.n 1: algorithm.adv_estimator ", spec.algorithm().adv_estimator(),

@@ -89,6 +89,10 @@ const std::vector<Recipe>& Recipes() {
        RecipeKind::kPolicy,
        "Advantages from a critic that is trained beside the policy (Schulman et al. 2015, 2017).",
        {{"algorithm.adv_estimator", "gae"}}},
+      {"dataflow",
+       RecipeKind::kPolicy,
+       "The stages that the job lists under dataflow, by the keys of reinforcement learning.",
+       {}},
   };
   return *recipes;
 }

@@ -27,6 +27,11 @@ TEST(RecipesTest, EveryDefaultIsAKeyAndAValidValue) {
     options.text = "recipe: " + recipe.name + "\nmodel: {path: /m}\ndata: {train_files: [/t.jsonl]}\n";
     if (recipe.name == "distillation" || recipe.name == "knowledge_distillation")
       *options.text += "reference: {path: /teacher}\n";
+    if (recipe.name == "dataflow") {
+      *options.text +=
+          "dataflow: [{stage: a, op: generate, model: actor}, {stage: b, op: reward, inputs: a}, "
+          "{stage: c, op: advantage, inputs: b}, {stage: d, op: update, model: actor, inputs: c}]\n";
+    }
     options.working_folder = "/";
     EXPECT_OK(LoadJobSpec(options)) << recipe.name;
   }

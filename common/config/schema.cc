@@ -90,8 +90,8 @@ Schema::Schema() {
   AddSections("", v1::JobSpec::descriptor(), /*only_for=*/{}, ReadComments());
   for (const Section& section : sections_) {
     for (const Key& key : section.keys) {
-      by_path_[key.path] = &key;
-      by_field_[key.field] = &key;
+      by_path_.emplace(key.path, &key);
+      by_field_.emplace(key.field, &key);
     }
   }
 }
@@ -121,7 +121,8 @@ void Schema::AddSections(const std::string& path, const Descriptor* message, con
   for (int i = 0; i < message->field_count(); ++i) {
     const FieldDescriptor* field = message->field(i);
     if (!IsSection(field)) continue;
-    AddSections(below(field->name()), field->message_type(), OnlyFor(field, only_for), comments);
+    AddSections(absl::StrCat(below(field->name()), field->is_repeated() ? "[]" : ""), field->message_type(),
+                OnlyFor(field, only_for), comments);
   }
 }
 
@@ -154,7 +155,18 @@ const FieldDescriptor* Schema::FieldNamed(const Descriptor* message, const std::
   return nullptr;
 }
 
-std::string Schema::Suggestion(const std::string& parent_path, const std::string& name) const {
+std::string WithoutNumbers(const std::string& path) {
+  std::string out;
+  bool in_brackets = false;
+  for (const char c : path) {
+    in_brackets = c == '[' || (in_brackets && c != ']');
+    if (!in_brackets || c == '[') out += c;
+  }
+  return out;
+}
+
+std::string Schema::Suggestion(const std::string& full_parent_path, const std::string& name) const {
+  const std::string parent_path = WithoutNumbers(full_parent_path);
   std::vector<std::string> here, elsewhere;
   std::vector<std::string> homes;  // sections that know this very key
   for (const Section& section : sections_) {
@@ -162,6 +174,7 @@ std::string Schema::Suggestion(const std::string& parent_path, const std::string
       for (int i = 0; i < section.message->field_count(); ++i) here.push_back(section.message->field(i)->name());
       continue;
     }
+    if (section.in_list()) continue;
     if (FieldNamed(section.message, name) != nullptr) homes.push_back(section.path);
     for (const Key& key : section.keys) elsewhere.push_back(key.path);
   }

@@ -33,11 +33,15 @@ struct Key {
   bool nullable() const { return field->has_optional_keyword(); }
 };
 
+// A section that is a list of maps has a path that ends in []: "dataflow[]". Paths of what lies below begin with that.
 struct Section {
-  std::string path;  // "optim", "algorithm.kl_ctrl"; "" for the top level
+  std::string path;  // "optim", "algorithm.kl_ctrl", "dataflow[]"; "" for the top level
   std::string doc;
   const google::protobuf::Descriptor* message = nullptr;
   std::vector<Key> keys;  // in the order of job.proto, without sections
+
+  // A list of maps, or inside of one: there is a message for each element, and SectionOf does not know it.
+  bool in_list() const { return path.find("[]") != std::string::npos; }
 };
 
 class Schema {
@@ -49,7 +53,7 @@ class Schema {
 
   // The key with this full path ("optim.lr"; aliases are not looked at), or nullptr.
   const Key* Find(const std::string& path) const;
-  // The key of this field, or nullptr for a section's field.
+  // The key of this field, or nullptr for a section's field. Where several sections are of one message: the first's.
   const Key* Find(const google::protobuf::FieldDescriptor* field) const;
 
   // The field that a YAML key means inside `message`: by its name or one of its aliases; nullptr: unknown.
@@ -70,15 +74,19 @@ class Schema {
   std::map<const google::protobuf::FieldDescriptor*, const Key*> by_field_;
 };
 
-// The part of `spec` that holds the keys of `section`; an empty message where it was never set.
+// The part of `spec` that holds the keys of `section`; an empty message where it was never set. REQUIRES: it is not in
+// a list.
 const google::protobuf::Message& SectionOf(const v1::JobSpec& spec, const Section& section);
 
-// How a section is written in YAML: its own name ("kl_ctrl"), and the spaces before its keys.
+// How a section is written in YAML: its own name ("kl_ctrl"), and the spaces before its keys. REQUIRES: as SectionOf.
 std::string SectionName(const Section& section);
 std::string SectionIndent(const Section& section);
 
 // Whether the field is a section of the file: a message of our own, not a free-form map.
 bool IsSection(const google::protobuf::FieldDescriptor* field);
+
+// "dataflow[3].stage" -> "dataflow[].stage", as the table has it.
+std::string WithoutNumbers(const std::string& path);
 
 // "text", "path", "whole number", "list of texts", ...: for people.
 std::string TypeName(const Key& key);

@@ -13,6 +13,8 @@
 #include "common/config/schedule_from_spec.h"
 #include "common/config/schema.h"
 #include "common/config/steps.h"
+#include "common/config/validate_dataflow.h"
+#include "common/config/validate_pools.h"
 #include "common/config/validate_recipes.h"
 
 namespace sluice {
@@ -43,14 +45,14 @@ void CheckNumber(const Key& key, double value, const std::string& path, Errors* 
   }
 }
 
-void CheckElements(const Key& key, const Message& section, Errors* errors) {
+void CheckElements(const Key& key, const Message& section, const std::string& own_path, Errors* errors) {
   const auto* reflection = section.GetReflection();
   const int count = reflection->FieldSize(section, key.field);
   const bool too_few = key.options.has_min_items() && count < key.options.min_items();
   const bool too_many = key.options.has_max_items() && count > key.options.max_items();
-  if (too_few || too_many) Add(errors, key.path, absl::StrCat("has ", count, " elements (", RulesText(key), ")"));
+  if (too_few || too_many) Add(errors, own_path, absl::StrCat("has ", count, " elements (", RulesText(key), ")"));
   for (int i = 0; i < count; ++i) {
-    const std::string path = absl::StrCat(key.path, "[", i, "]");
+    const std::string path = absl::StrCat(own_path, "[", i, "]");
     if (key.type == Key::Type::kTextList) {
       CheckText(key, reflection->GetRepeatedString(section, key.field, i), path, errors);
     } else {
@@ -59,33 +61,55 @@ void CheckElements(const Key& key, const Message& section, Errors* errors) {
   }
 }
 
-void CheckKey(const Key& key, const Message& section, Errors* errors) {
+void CheckKey(const Key& key, const Message& section, const std::string& path, Errors* errors) {
   const auto* reflection = section.GetReflection();
-  if (key.field->is_repeated()) return CheckElements(key, section, errors);
+  if (key.field->is_repeated()) return CheckElements(key, section, path, errors);
   if (key.nullable() && !reflection->HasField(section, key.field)) return;
   switch (key.field->cpp_type()) {
     case FieldDescriptor::CPPTYPE_STRING: {
       const std::string value = reflection->GetString(section, key.field);
-      if (key.options.required() && value.empty()) return Add(errors, key.path, RequiredMessage(key));
-      return CheckText(key, value, key.path, errors);
+      if (key.options.required() && value.empty()) return Add(errors, path, RequiredMessage(key));
+      return CheckText(key, value, path, errors);
     }
     case FieldDescriptor::CPPTYPE_INT32:
-      return CheckNumber(key, reflection->GetInt32(section, key.field), key.path, errors);
+      return CheckNumber(key, reflection->GetInt32(section, key.field), path, errors);
     case FieldDescriptor::CPPTYPE_INT64:
-      return CheckNumber(key, static_cast<double>(reflection->GetInt64(section, key.field)), key.path, errors);
+      return CheckNumber(key, static_cast<double>(reflection->GetInt64(section, key.field)), path, errors);
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      return CheckNumber(key, reflection->GetDouble(section, key.field), key.path, errors);
+      return CheckNumber(key, reflection->GetDouble(section, key.field), path, errors);
     default:
       return;
+  }
+}
+
+// An element of a list of maps; of its sections those that are there.
+void CheckListElement(const Message& message, const std::string& path, Errors* errors) {
+  const auto* reflection = message.GetReflection();
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor* field = message.GetDescriptor()->field(i);
+    const std::string below = absl::StrCat(path, ".", field->name());
+    if (!IsSection(field)) {
+      CheckKey(*Schema::Get().Find(field), message, below, errors);
+    } else if (reflection->HasField(message, field)) {
+      CheckListElement(reflection->GetMessage(message, field), below, errors);
+    }
   }
 }
 
 void CheckTable(const v1::JobSpec& spec, Errors* errors) {
   const RecipeKind kind = KindOfRecipe(spec.recipe());
   for (const Section& section : Schema::Get().sections()) {
+    if (section.in_list()) continue;
     for (const Key& key : section.keys) {
-      if (key.IsFor(kind)) CheckKey(key, SectionOf(spec, section), errors);
+      if (key.IsFor(kind)) CheckKey(key, SectionOf(spec, section), key.path, errors);
     }
+  }
+  if (kind != RecipeKind::kPolicy) return;
+  for (int i = 0; i < spec.dataflow_size(); ++i) {
+    CheckListElement(spec.dataflow(i), absl::StrCat("dataflow[", i, "]"), errors);
+  }
+  for (int i = 0; i < spec.pools_size(); ++i) {
+    CheckListElement(spec.pools(i), absl::StrCat("pools[", i, "]"), errors);
   }
 }
 
@@ -124,7 +148,8 @@ void CheckFrequencies(const v1::TrainerSpec& trainer, Errors* errors) {
 void CheckWorld(const v1::JobSpec& spec, Errors* errors) {
   const int64_t nodes = spec.trainer().nnodes(), per_node = spec.trainer().n_gpus_per_node();
   const int64_t world = nodes * per_node;
-  if (nodes < 1 || per_node < 1) return;
+  // Each pool is a world of its own to a batch.
+  if (nodes < 1 || per_node < 1 || (IsPolicyRecipe(spec.recipe()) && !spec.pools().empty())) return;
   if (spec.engine().has_dp_size() && spec.engine().dp_size() >= 1 && spec.engine().dp_size() != world) {
     Add(errors, "engine.dp_size",
         absl::StrCat(spec.engine().dp_size(), " data-parallel ranks do not match the world size: trainer.nnodes ",
@@ -237,6 +262,8 @@ std::vector<ConfigError> ValidateJobSpec(const v1::JobSpec& spec, const JobFacts
   CheckWorld(spec, &errors);
   CheckLengths(spec, &errors);
   AddRecipeErrors(spec, TotalStepsOf(spec, facts), &errors);
+  AddDataflowErrors(spec, &errors);
+  AddPoolErrors(spec, &errors);
   CheckResume(spec.trainer(), &errors);
   CheckBest(spec, &errors);
   CheckRows(spec, facts, &errors);
@@ -244,9 +271,10 @@ std::vector<ConfigError> ValidateJobSpec(const v1::JobSpec& spec, const JobFacts
   CheckContents(spec, &errors);
 
   // A rule over a key that is itself out of bounds says nothing new.
+  const auto without_index = [](const std::string& path) { return path.substr(0, path.find('[')); };
   const auto out_of_bounds = [&](const std::string& path) {
     return std::any_of(errors.begin(), errors.begin() + static_cast<ptrdiff_t>(table_errors),
-                       [&](const ConfigError& error) { return error.path.substr(0, error.path.find('[')) == path; });
+                       [&](const ConfigError& error) { return without_index(error.path) == without_index(path); });
   };
   Errors kept(errors.begin(), errors.begin() + static_cast<ptrdiff_t>(table_errors));
   for (size_t i = table_errors; i < errors.size(); ++i) {

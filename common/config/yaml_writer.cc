@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -108,11 +109,35 @@ std::string Value(const Key& key, const Message& section) {
   }
 }
 
+// An element of a list of maps on one line: what of it is set.
+std::string Element(const Message& message) {
+  std::vector<const FieldDescriptor*> fields;
+  message.GetReflection()->ListFields(message, &fields);
+  std::vector<std::string> entries;
+  for (const FieldDescriptor* field : fields) {
+    const std::string value = IsSection(field) ? Element(message.GetReflection()->GetMessage(message, field))
+                                               : Value(*Schema::Get().Find(field), message);
+    entries.push_back(absl::StrCat(field->name(), ": ", value));
+  }
+  return absl::StrCat("{", absl::StrJoin(entries, ", "), "}");
+}
+
 }  // namespace
 
 std::string WriteJobSpec(const v1::JobSpec& spec) {
   std::string out;
   for (const Section& section : Schema::Get().sections()) {
+    if (section.in_list()) {
+      if (!absl::EndsWith(section.path, "[]")) continue;
+      const std::string name = section.path.substr(0, section.path.size() - 2);
+      const FieldDescriptor* field = spec.GetDescriptor()->FindFieldByName(name);
+      const int count = spec.GetReflection()->FieldSize(spec, field);
+      absl::StrAppend(&out, name, count == 0 ? ": []\n" : ":\n");
+      for (int i = 0; i < count; ++i) {
+        absl::StrAppend(&out, "  - ", Element(spec.GetReflection()->GetRepeatedMessage(spec, field, i)), "\n");
+      }
+      continue;
+    }
     const std::string indent = SectionIndent(section);
     if (!section.path.empty()) absl::StrAppend(&out, indent.substr(2), SectionName(section), ":\n");
     for (const Key& key : section.keys) {

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/grpc_status.h"
 #include "common/logging.h"
 #include "common/status_macros.h"
@@ -11,17 +10,6 @@
 #include "controller/job_states.h"
 
 namespace sluice::controller {
-namespace {
-
-void RecordBest(bool there_is_one, const v1::BestCheckpoint& best, v1::Progress* progress) {
-  progress->clear_best_checkpoint_step();
-  progress->clear_best_checkpoint_value();
-  if (!there_is_one) return;
-  progress->set_best_checkpoint_step(best.step());
-  progress->set_best_checkpoint_value(best.value());
-}
-
-}  // namespace
 
 AttemptRunner::AttemptRunner(Mode mode, v1::Job job, AttemptRecord record, int32_t losses_before,
                              Environment environment, std::function<void()> on_done)
@@ -162,120 +150,8 @@ absl::Status AttemptRunner::Train() {
   if (!plan.ok()) return plan.status();
   engines_may_run_ = true;
   ASSIGN_OR_RETURN(rendezvous_address_, gang_.Start(spec_, calls_.get_token()));
-  JobProgress progress;
-  while (std::optional<Stage> stage = NextStage(*plan, progress)) {
-    const bool saves = stage->job_state == v1::JOB_STATE_CHECKPOINTING;
-    {
-      absl::MutexLock lock(&mutex_);
-      saving_ = saves;
-    }
-    RETURN_IF_ERROR(
-        Enter(stage->job_state, saves ? absl::StrCat("saves a checkpoint at step ", progress.step) : "runs"));
-    ASSIGN_OR_RETURN(const v1::StageResponse response, RunStage(*stage));
-    ASSIGN_OR_RETURN(progress, OnResult(*plan, progress, *stage, response));
-    Record(*stage, response, progress);
-    {
-      absl::MutexLock lock(&mutex_);
-      saving_ = false;
-      // A cancel that came during the save is due now.
-      if (cancel_time_.has_value()) return absl::CancelledError("cancelled");
-    }
-  }
+  RETURN_IF_ERROR(RunCourse(*plan));
   return Enter(v1::JOB_STATE_RUNNING, "stops its engines");
-}
-
-absl::Duration AttemptRunner::TimeoutOf(const v1::StageRequest& request) const {
-  const AttemptOptions& options = environment_.options;
-  switch (request.op_case()) {
-    case v1::StageRequest::kInitialize:
-      return options.initialize_timeout;
-    case v1::StageRequest::kInferBatch:
-      return options.infer_timeout;
-    case v1::StageRequest::kSaveCheckpoint:
-      return options.save_timeout;
-    case v1::StageRequest::kExportWeights:
-      return options.export_timeout;
-    default:
-      return options.train_timeout;
-  }
-}
-
-absl::StatusOr<v1::StageResponse> AttemptRunner::RunStage(const Stage& stage) {
-  v1::StageRequest request = stage.request;
-  request.set_sequence(++sequence_);
-  if (request.has_initialize()) {
-    v1::InitializeOp* op = request.mutable_initialize();
-    *op->mutable_spec() = spec_;
-    op->set_job_id(record_.job_id);
-    op->set_attempt(record_.attempt);
-    op->set_world_size(gang_.world_size());
-    op->set_rendezvous_address(rendezvous_address_);
-  }
-  const absl::Time start = environment_.clock->Now();
-  ASSIGN_OR_RETURN(const auto ranks, gang_.RunStage(request, TimeoutOf(request), calls_.get_token()));
-  environment_.metrics->Observe(MetricId::kStageDuration, {StageName(request)},
-                                absl::ToDoubleSeconds(environment_.clock->Now() - start));
-  return Combine(ranks, gang_.world_size());
-}
-
-void AttemptRunner::Record(const Stage& stage, const v1::StageResponse& response, const JobProgress& progress) {
-  // The history tells of whole steps.
-  if (progress.stages_done > 0) return;
-  Happening happening;
-  progress_.set_step(progress.step);
-  progress_.set_total_steps(progress.total_steps);
-  if (response.has_initialize()) {
-    const v1::InitializeResult& result = response.initialize();
-    progress_.set_checkpoint_step(progress.last_checkpoint_step);
-    progress_.clear_eta_seconds();
-    RecordBest(result.has_best(), result.best(), &progress_);
-    happening.message =
-        absl::StrCat("loaded on ", result.device(), ": ", result.parameters(), " parameters, ", result.train_rows(),
-                     " rows, ", result.total_steps(), " steps; ", result.resume_reason());
-  } else if (response.has_train_batch() || response.has_dataflow()) {
-    const v1::StepMetrics& step = response.has_dataflow() ? response.dataflow().ended_step() : response.train_batch();
-    eta_.OnStep(environment_.clock->Now(), step.step(), progress.total_steps);
-    progress_.set_epoch(step.epoch());
-    *progress_.mutable_last_step() = step;
-    if (eta_.seconds().has_value()) progress_.set_eta_seconds(*eta_.seconds());
-    happening.step = step;
-    happening.message = DescribeStep(step, progress.total_steps);
-  } else if (response.has_infer_batch()) {
-    const v1::ValidationMetrics& validation = response.infer_batch();
-    happening.validation = validation;
-    if (const auto score = validation.metrics().find("val/score/mean"); score != validation.metrics().end()) {
-      if (!progress_.has_first_val_score()) progress_.set_first_val_score(score->second);
-      progress_.set_last_val_score(score->second);
-      happening.message = absl::StrFormat("validation at step %d: score %.4f over %d answers", validation.step(),
-                                          score->second, validation.samples());
-    } else if (!validation.has_loss()) {
-      happening.message = absl::StrFormat("validation at step %d: none of the %d answers has a score",
-                                          validation.step(), validation.samples());
-    } else {
-      if (!progress_.has_first_val_loss()) progress_.set_first_val_loss(validation.loss());
-      progress_.set_last_val_loss(validation.loss());
-      happening.message = absl::StrFormat("validation at step %d: loss %.4f over %d tokens", validation.step(),
-                                          validation.loss(), validation.scored_tokens());
-    }
-  } else if (response.has_save_checkpoint()) {
-    const v1::CheckpointResult& result = response.save_checkpoint();
-    progress_.set_checkpoint_step(result.step());
-    RecordBest(result.has_best(), result.best(), &progress_);
-    losses_ = 0;  // this attempt got something done: the losses before it do not count
-    happening.checkpoint_step = result.step();
-    happening.message = absl::StrFormat("checkpoint of step %d in %s (%.1f MB, %.1f s)", result.step(), result.path(),
-                                        static_cast<double>(result.bytes()) / 1e6, result.seconds());
-    if (result.has_best()) {
-      absl::StrAppendFormat(&happening.message, "; the best is that of step %d, %s %.6g", result.best().step(),
-                            spec_.checkpoint().best_metric(), result.best().value());
-    }
-  } else if (response.has_export_weights()) {
-    output_path_ = response.export_weights().path();
-    happening.message = absl::StrCat("model written to ", output_path_);
-  } else {
-    happening.message = absl::StrCat(StageName(stage.request), " done");
-  }
-  environment_.ledger->Note(record_.job_id, std::move(happening), &progress_);
 }
 
 bool AttemptRunner::StopEngines(absl::Duration grace) {

@@ -26,6 +26,7 @@
 #include "controller/dataflow/gang.h"
 #include "controller/dataflow/job_plan.h"
 #include "controller/dataflow/results.h"
+#include "controller/dataflow/stage_flights.h"
 #include "controller/job_ledger.h"
 #include "controller/store/store.h"
 
@@ -84,7 +85,17 @@ class AttemptRunner {
   void PauseIfUnsettled();
   // From ADMITTED to the last stage. OK: all is done.
   absl::Status Train();
-  absl::StatusOr<v1::StageResponse> RunStage(const Stage& stage);
+  // The stages of the plan to its end, those that may at the same time. The first failure gives the others
+  // options.settle to end; what comes back is the cause of all.
+  absl::Status RunCourse(const JobPlan& plan);
+  absl::Status BeginStage(const JobPlan& plan, const Stage& stage, JobProgress* progress, StageFlights* flights);
+  // Cancelled: the job is to end here.
+  absl::Status EndStage(const JobPlan& plan, const StageFlights::Landed& landed, JobProgress* progress);
+  // What only this attempt knows.
+  v1::StageRequest Complete(const v1::StageRequest& of_plan);
+  // From any thread. `ranks`: those that are asked; empty: all.
+  absl::StatusOr<v1::StageResponse> RunStage(const v1::StageRequest& request, const std::vector<int32_t>& ranks,
+                                             std::stop_token stop) const;
   void Record(const Stage& stage, const v1::StageResponse& response, const JobProgress& progress);
 
   // Moves the job unless it is there. Cancelled: the job was moved by a cancel.

@@ -1,5 +1,7 @@
 #include "controller/dataflow/gang.h"
 
+#include <algorithm>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -26,13 +28,19 @@ Gang::Gang(AttemptRecord record, const AttemptOptions& options, const WorkerClie
   }
 }
 
-absl::Status Gang::OnAll(const std::string& what, std::stop_token stop,
-                         const std::function<absl::Status(size_t member, std::stop_token stop)>& call) {
+std::vector<size_t> Gang::AllMembers() const {
+  std::vector<size_t> members(members_.size());
+  std::iota(members.begin(), members.end(), size_t{0});
+  return members;
+}
+
+absl::Status Gang::OnMembers(const std::vector<size_t>& members, const std::string& what, std::stop_token stop,
+                             const std::function<absl::Status(size_t member, std::stop_token stop)>& call) const {
   std::stop_source calls;
   std::stop_callback forward(stop, [&calls] { calls.request_stop(); });
   absl::Mutex mutex;
   absl::CondVar changed;
-  size_t running = members_.size();
+  size_t running = members.size();
   std::vector<v1::Failure> failures;
   const auto run = [&](size_t index) {
     const absl::Status status = call(index, calls.get_token());
@@ -44,11 +52,11 @@ absl::Status Gang::OnAll(const std::string& what, std::stop_token stop,
     --running;
     changed.SignalAll();
   };
-  if (members_.size() == 1) {
-    run(0);
+  if (members.size() == 1) {
+    run(members[0]);
   } else {
     std::vector<std::thread> threads;
-    for (size_t index = 0; index < members_.size(); ++index) threads.emplace_back(run, index);
+    for (const size_t index : members) threads.emplace_back(run, index);
     {
       absl::MutexLock lock(&mutex);
       while (running > 0 && failures.empty()) changed.Wait(&mutex);
@@ -67,7 +75,7 @@ absl::Status Gang::OnAll(const std::string& what, std::stop_token stop,
 
 absl::StatusOr<std::string> Gang::Start(const v1::JobSpec& spec, std::stop_token stop) {
   std::vector<v1::StartAttemptResponse> responses(members_.size());
-  RETURN_IF_ERROR(OnAll("starting the engines", stop, [&](size_t index, std::stop_token call_stop) -> absl::Status {
+  const auto start = [&](size_t index, std::stop_token call_stop) -> absl::Status {
     v1::StartAttemptRequest request;
     request.set_job_id(record_.job_id);
     request.set_attempt(record_.attempt);
@@ -78,7 +86,8 @@ absl::StatusOr<std::string> Gang::Start(const v1::JobSpec& spec, std::stop_token
     ASSIGN_OR_RETURN(responses[index],
                      members_[index].client->StartAttempt(request, {options_.start_timeout, call_stop}));
     return absl::OkStatus();
-  }));
+  };
+  RETURN_IF_ERROR(OnMembers(AllMembers(), "starting the engines", stop, start));
   for (const v1::StartAttemptResponse& response : responses) {
     for (const v1::StartedEngine& engine : response.engines()) {
       if (engine.rank() == 0) return engine.rendezvous_address();
@@ -87,23 +96,34 @@ absl::StatusOr<std::string> Gang::Start(const v1::JobSpec& spec, std::stop_token
   return absl::InternalError("no worker said that it started rank 0");
 }
 
-absl::StatusOr<std::vector<v1::RankStageResponse>> Gang::RunStage(const v1::StageRequest& stage, absl::Duration timeout,
-                                                                  std::stop_token stop) {
-  v1::RunStageRequest request;
-  request.set_job_id(record_.job_id);
-  request.set_attempt(record_.attempt);
-  request.set_epoch(record_.epoch);
-  *request.mutable_stage() = stage;
+absl::StatusOr<std::vector<v1::RankStageResponse>> Gang::RunStage(const v1::StageRequest& stage,
+                                                                  const std::vector<int32_t>& ranks,
+                                                                  absl::Duration timeout, std::stop_token stop) const {
+  std::vector<v1::RunStageRequest> requests(members_.size());
   std::vector<v1::RunStageResponse> responses(members_.size());
-  RETURN_IF_ERROR(OnAll(StageName(stage), stop, [&](size_t index, std::stop_token call_stop) -> absl::Status {
-    ASSIGN_OR_RETURN(responses[index], members_[index].client->RunStage(request, {timeout, call_stop}));
-    return absl::OkStatus();
-  }));
-  std::vector<v1::RankStageResponse> ranks;
-  for (v1::RunStageResponse& response : responses) {
-    for (v1::RankStageResponse& rank : *response.mutable_ranks()) ranks.push_back(std::move(rank));
+  std::vector<size_t> asked;
+  for (size_t index = 0; index < members_.size(); ++index) {
+    v1::RunStageRequest& request = requests[index];
+    for (const int32_t rank : members_[index].ranks) {
+      if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) request.add_ranks(rank);
+    }
+    if (!ranks.empty() && request.ranks().empty()) continue;
+    request.set_job_id(record_.job_id);
+    request.set_attempt(record_.attempt);
+    request.set_epoch(record_.epoch);
+    *request.mutable_stage() = stage;
+    asked.push_back(index);
   }
-  return ranks;
+  const auto run = [&](size_t index, std::stop_token call_stop) -> absl::Status {
+    ASSIGN_OR_RETURN(responses[index], members_[index].client->RunStage(requests[index], {timeout, call_stop}));
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(OnMembers(asked, StageName(stage), stop, run));
+  std::vector<v1::RankStageResponse> answers;
+  for (v1::RunStageResponse& response : responses) {
+    for (v1::RankStageResponse& rank : *response.mutable_ranks()) answers.push_back(std::move(rank));
+  }
+  return answers;
 }
 
 absl::Status Gang::Stop(int64_t epoch, absl::Duration grace, std::stop_token abandon,

@@ -1,5 +1,6 @@
 // The workers of one attempt as one: a call goes to all of them at once.
-// Threads: one thread at a time calls; RequestStop of the tokens may come from others.
+// Threads: RunStage may be called from several threads at once, for stages of different ranks or that run beside each
+// other; else one thread at a time calls. RequestStop of the tokens may come from any.
 #pragma once
 
 #include <functional>
@@ -31,9 +32,10 @@ class Gang {
   // of failure with its Failure attached, or Cancelled once `stop` is requested.
   absl::StatusOr<std::string> Start(const v1::JobSpec& spec, std::stop_token stop);
 
-  // Runs a stage everywhere. Errors as Start.
-  absl::StatusOr<std::vector<v1::RankStageResponse>> RunStage(const v1::StageRequest& stage, absl::Duration timeout,
-                                                              std::stop_token stop);
+  // Runs a stage on these ranks; on none: on all. Errors as Start.
+  absl::StatusOr<std::vector<v1::RankStageResponse>> RunStage(const v1::StageRequest& stage,
+                                                              const std::vector<int32_t>& ranks, absl::Duration timeout,
+                                                              std::stop_token stop) const;
 
   // Stops the attempt on every worker, with a fencing number that refuses late calls for it. Returns OK when each
   // worker has said so or is gone (WorkerRegistry::IsGone); asks again until then. `on_waiting` is told once for each
@@ -49,10 +51,11 @@ class Gang {
     std::vector<int32_t> ranks;
   };
 
-  // Calls `call` for every member in parallel. On the first failure the others get options_.settle to end, then their
+  // Calls `call` for these members in parallel. On the first failure the others get options_.settle to end, then their
   // calls are cancelled.
-  absl::Status OnAll(const std::string& what, std::stop_token stop,
-                     const std::function<absl::Status(size_t member, std::stop_token stop)>& call);
+  absl::Status OnMembers(const std::vector<size_t>& members, const std::string& what, std::stop_token stop,
+                         const std::function<absl::Status(size_t member, std::stop_token stop)>& call) const;
+  std::vector<size_t> AllMembers() const;
   absl::Status StopMember(const Member& member, int64_t epoch, absl::Duration grace, std::stop_token abandon,
                           const std::function<void(const std::string&)>& on_waiting);
 

@@ -1,5 +1,7 @@
 #include "controller/dataflow/job_plan.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
 #include "common/status_macros.h"
@@ -29,20 +31,32 @@ absl::StatusOr<Frequency> FrequencyOf(const std::string& text, const char* key) 
   return frequency;
 }
 
-// The next stage of the step that is under way, or its first.
-Stage StageOfStep(const JobPlan& plan, const JobProgress& progress) {
-  Stage stage;
-  if (plan.dataflow.empty()) {
-    stage.request.mutable_train_batch()->set_step(progress.step + 1);
-    return stage;
+// The next step at which everything stands still for a checkpoint; the last step where none is due before.
+int64_t NextStandstill(const JobPlan& plan, const JobProgress& progress) {
+  if (!plan.checkpoint) return progress.total_steps;
+  // Generation is ahead by a bounded number of steps: no need to look further.
+  const int64_t furthest = std::min(progress.total_steps, progress.step + 1 + plan.flow.ahead);
+  const int64_t first = progress.last_checkpoint_step == progress.step ? progress.step + 1 : progress.step;
+  for (int64_t step = std::max<int64_t>(first, 1); step < furthest; ++step) {
+    if (IsDue(plan.checkpoint_frequency, step, progress.total_steps, progress.steps_per_epoch)) return step;
   }
-  const DataflowStage& next = plan.dataflow[progress.stages_done];
-  v1::DataflowOp* op = stage.request.mutable_dataflow();
-  op->set_step(progress.step + 1);
-  op->set_stage(next.name);
-  op->set_op(next.op);
-  op->set_ends_step(progress.stages_done + 1 == plan.dataflow.size());
+  return furthest;
+}
+
+Stage StageOf(const JobPlan& plan, const JobProgress& progress, const FlowItem& item) {
+  Stage stage;
+  *stage.request.mutable_dataflow() = RequestOf(plan.flow, progress.flow, item);
+  stage.ranks = RanksOf(plan.flow, item);
+  stage.item = item;
   return stage;
+}
+
+// Those that have the trained weights, where not all do.
+std::vector<int32_t> RanksThatTrain(const JobPlan& plan) {
+  if (plan.flow.pools.size() < 2) return {};
+  std::vector<int32_t> ranks;
+  for (int64_t rank = 0; rank < plan.flow.pools[0].ranks; ++rank) ranks.push_back(static_cast<int32_t>(rank));
+  return ranks;
 }
 
 absl::Status Mismatch(const Stage& stage, const std::string& what) {
@@ -66,39 +80,64 @@ absl::StatusOr<JobPlan> MakeJobPlan(const v1::JobSpec& spec) {
   if (spec.trainer().export_hf_model() && !plan.forward_only) {
     plan.export_path = absl::StrCat(spec.trainer().default_local_dir(), "/", kExportFolder);
   }
-  plan.dataflow = DataflowOf(spec);
+  plan.flow = MakeFlowPlan(spec);
   return plan;
 }
 
-std::optional<Stage> NextStage(const JobPlan& plan, const JobProgress& progress) {
+bool IsIdle(const JobProgress& progress) { return !progress.busy && progress.flow.running.empty(); }
+
+std::vector<Stage> ReadyStages(const JobPlan& plan, const JobProgress& progress) {
+  if (progress.busy) return {};
+  const bool idle = IsIdle(progress);
+  const auto alone = [&](const Stage& stage) { return idle ? std::vector<Stage>{stage} : std::vector<Stage>(); };
   Stage stage;
-  if (progress.stages_done > 0) return StageOfStep(plan, progress);
   if (!progress.initialized) {
     stage.request.mutable_initialize();
     stage.job_state = v1::JOB_STATE_STARTING;
-    return stage;
+    return {stage};
   }
   if (ValidationDue(plan, progress)) {
+    if (plan.flow.syncs_weights() && progress.flow.rollout_version != progress.step) {
+      return alone(StageOf(plan, progress, SyncNow(progress.flow)));  // PLAN-6
+    }
     stage.request.mutable_infer_batch()->set_step(progress.step);
-    return stage;
+    return alone(stage);
   }
-  if (plan.forward_only) return std::nullopt;
+  if (plan.forward_only) return {};
   if (CheckpointDue(plan, progress)) {
     stage.request.mutable_save_checkpoint()->set_step(progress.step);
     stage.job_state = v1::JOB_STATE_CHECKPOINTING;
-    return stage;
+    stage.ranks = RanksThatTrain(plan);
+    return alone(stage);
   }
-  if (progress.step < progress.total_steps) return StageOfStep(plan, progress);
+  if (progress.step < progress.total_steps) {
+    if (plan.flow.stages.empty()) {
+      stage.request.mutable_train_batch()->set_step(progress.step + 1);
+      return {stage};
+    }
+    std::vector<Stage> stages;
+    for (const FlowItem& item : ReadyItems(plan.flow, progress.flow, NextStandstill(plan, progress))) {
+      stages.push_back(StageOf(plan, progress, item));
+    }
+    return stages;
+  }
   if (!plan.export_path.empty() && !progress.exported) {
     stage.request.mutable_export_weights()->set_path(plan.export_path);
-    return stage;
+    stage.ranks = RanksThatTrain(plan);
+    return alone(stage);
   }
-  return std::nullopt;
+  return {};
+}
+
+void OnBegun(const JobPlan& plan, const Stage& stage, JobProgress* progress) {
+  if (stage.item.has_value()) return Begin(plan.flow, *stage.item, &progress->flow);
+  progress->busy = true;
 }
 
 absl::StatusOr<JobProgress> OnResult(const JobPlan& plan, const JobProgress& progress, const Stage& stage,
-                                     const v1::StageResponse& response) {
+                                     const v1::StageResponse& response, absl::Time now) {
   JobProgress after = progress;
+  after.busy = false;
   const v1::StageRequest& request = stage.request;
   switch (request.op_case()) {
     case v1::StageRequest::kInitialize: {
@@ -112,6 +151,8 @@ absl::StatusOr<JobProgress> OnResult(const JobPlan& plan, const JobProgress& pro
       after.step = after.resumed_step = result.resumed_step();
       after.total_steps = result.total_steps();
       after.steps_per_epoch = result.steps_per_epoch();
+      StandStill(after.step, &after.flow);
+      after.flow.rollout_version = after.step;
       if (after.step > 0) {
         after.last_checkpoint_step = after.step;
         // PLAN-2: that checkpoint's validation is done. The last one is repeated, since its numbers are the job's
@@ -141,15 +182,12 @@ absl::StatusOr<JobProgress> OnResult(const JobPlan& plan, const JobProgress& pro
         return Mismatch(stage, absl::StrCat("is for stage ", result.stage(), " of step ", result.step(), ", not ",
                                             op.stage(), " of ", op.step()));
       }
-      if (!op.ends_step()) {
-        ++after.stages_done;
-        return after;
-      }
-      if (!result.has_ended_step() || result.ended_step().step() != op.step()) {
+      after.busy = progress.busy;
+      if (op.ends_step() && (!result.has_ended_step() || result.ended_step().step() != op.step())) {
         return Mismatch(stage, "ends the step without its numbers");
       }
-      after.stages_done = 0;
-      after.step = op.step();
+      Finish(plan.flow, *stage.item, {result.outputs().begin(), result.outputs().end()}, now, &after.flow);
+      after.step = after.flow.steps_done;
       return after;
     }
     case v1::StageRequest::kSaveCheckpoint:
@@ -159,6 +197,7 @@ absl::StatusOr<JobProgress> OnResult(const JobPlan& plan, const JobProgress& pro
                         absl::StrCat("is for step ", response.save_checkpoint().step(), ", not ", progress.step));
       }
       after.last_checkpoint_step = progress.step;
+      StandStill(progress.step, &after.flow);
       return after;
     case v1::StageRequest::kExportWeights:
       if (!response.has_export_weights()) return Mismatch(stage, "is of another kind");

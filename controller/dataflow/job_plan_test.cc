@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <deque>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -56,30 +57,63 @@ v1::StageResponse Answer(const v1::StageRequest& request, int64_t resumed, int64
   return response;
 }
 
+absl::Time Now() { return absl::UnixEpoch(); }
+
+// What is begun first, where it is done before the next is.
+std::optional<Stage> NextStage(const JobPlan& plan, JobProgress* progress) {
+  const std::vector<Stage> ready = ReadyStages(plan, *progress);
+  if (ready.empty()) return std::nullopt;
+  OnBegun(plan, ready[0], progress);
+  return ready[0];
+}
+
+// The stage of this name of the first step, as if all before it were done.
+Stage StageOfName(const JobPlan& plan, JobProgress* progress, const std::string& name) {
+  while (true) {
+    std::vector<Stage> ready = ReadyStages(plan, *progress);
+    if (ready.empty()) {
+      // What runs is done.
+      const FlowItem item = progress->flow.running.front();
+      Finish(plan.flow, item, {}, absl::UnixEpoch(), &progress->flow);
+      continue;
+    }
+    OnBegun(plan, ready[0], progress);
+    if (ready[0].request.dataflow().stage() == name) return ready[0];
+    Finish(plan.flow, *ready[0].item, {}, absl::UnixEpoch(), &progress->flow);
+  }
+}
+
 // The whole course as text: I, V<step>, T<step> or the stages of the data flow, S<step>, E.
 std::string Course(const v1::JobSpec& spec, int64_t resumed, int64_t total, int64_t per_epoch,
                    const std::set<int64_t>& best = {}) {
   const JobPlan plan = *MakeJobPlan(spec);
   JobProgress progress;
   std::vector<std::string> course;
-  while (const auto stage = NextStage(plan, progress)) {
-    const v1::StageRequest& request = stage->request;
-    v1::JobState state = v1::JOB_STATE_RUNNING;
-    if (request.has_initialize()) course.push_back("I"), state = v1::JOB_STATE_STARTING;
-    if (request.has_infer_batch()) course.push_back(absl::StrCat("V", request.infer_batch().step()));
-    if (request.has_train_batch()) course.push_back(absl::StrCat("T", request.train_batch().step()));
-    if (request.has_dataflow()) {
-      course.push_back(absl::StrCat(request.dataflow().stage(), request.dataflow().step()));
-      if (request.dataflow().ends_step()) course.back() += "!";
+  std::deque<Stage> running;  // all take as long
+  while (course.size() < 1000) {
+    for (const Stage& stage : ReadyStages(plan, progress)) {
+      const v1::StageRequest& request = stage.request;
+      v1::JobState state = v1::JOB_STATE_RUNNING;
+      if (request.has_initialize()) course.push_back("I"), state = v1::JOB_STATE_STARTING;
+      if (request.has_infer_batch()) course.push_back(absl::StrCat("V", request.infer_batch().step()));
+      if (request.has_train_batch()) course.push_back(absl::StrCat("T", request.train_batch().step()));
+      if (request.has_dataflow()) {
+        course.push_back(absl::StrCat(request.dataflow().stage(), request.dataflow().step()));
+        if (request.dataflow().ends_step()) course.back() += "!";
+      }
+      if (request.has_save_checkpoint()) {
+        course.push_back(absl::StrCat("S", request.save_checkpoint().step()));
+        state = v1::JOB_STATE_CHECKPOINTING;
+      }
+      if (request.has_export_weights()) course.push_back("E:" + request.export_weights().path());
+      EXPECT_EQ(stage.job_state, state);
+      OnBegun(plan, stage, &progress);
+      running.push_back(stage);
     }
-    if (request.has_save_checkpoint()) {
-      course.push_back(absl::StrCat("S", request.save_checkpoint().step()));
-      state = v1::JOB_STATE_CHECKPOINTING;
-    }
-    if (request.has_export_weights()) course.push_back("E:" + request.export_weights().path());
-    EXPECT_EQ(stage->job_state, state);
-    progress = *OnResult(plan, progress, *stage, Answer(request, resumed, total, per_epoch, best));
-    if (course.size() > 1000) break;
+    if (running.empty()) break;
+    const Stage first = running.front();
+    running.pop_front();
+    progress = *OnResult(plan, progress, first, Answer(first.request, resumed, total, per_epoch, best), Now());
   }
   return absl::StrJoin(course, " ");
 }
@@ -94,7 +128,7 @@ TEST(JobPlanTest, AfterEachEpoch) {
   EXPECT_EQ(Course(Spec("after_each_epoch", "after_each_epoch"), 0, 5, 2), "I V0 T1 T2 V2 S2 T3 T4 V4 S4 T5 V5 S5");
 }
 
-TEST(JobPlanTest, ABetterValidationIsSaved) {  // PLAN-6
+TEST(JobPlanTest, ABetterValidationIsSaved) {  // PLAN-7
   EXPECT_EQ(Course(Spec("1", "3"), 0, 4, 4, {0, 2, 3}), "I V0 T1 V1 T2 V2 S2 T3 V3 S3 T4 V4 S4")
       << "before the first step there is nothing to save; a due checkpoint is saved once";
   v1::JobSpec spec = Spec("1", "-1");
@@ -178,21 +212,75 @@ TEST(JobPlanTest, AnswersOfOtherStagesAreRefused) {
   JobProgress progress;
   progress.initialized = true;
   progress.total_steps = progress.steps_per_epoch = 3;
-  const Stage stage = *NextStage(plan, progress);
+  const Stage stage = *NextStage(plan, &progress);
   v1::StageResponse response;
   response.mutable_dataflow()->set_step(1);
   response.mutable_dataflow()->set_stage("update");
-  EXPECT_THAT(OnResult(plan, progress, stage, response),
+  EXPECT_THAT(OnResult(plan, progress, stage, response, Now()),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("is for stage update of step 1, not rollout of 1")));
   response.mutable_dataflow()->set_stage("rollout");
-  ASSERT_OK_AND_ASSIGN(progress, OnResult(plan, progress, stage, response));
-  EXPECT_EQ(progress.stages_done, 1u);
+  ASSERT_OK_AND_ASSIGN(progress, OnResult(plan, progress, stage, response, Now()));
   EXPECT_EQ(progress.step, 0);
-  progress.stages_done = plan.dataflow.size() - 1;
-  const Stage last = *NextStage(plan, progress);
+  const Stage score = *NextStage(plan, &progress);
+  EXPECT_EQ(score.request.dataflow().stage(), "score");
+  const Stage last = StageOfName(plan, &progress, "update");
   response.mutable_dataflow()->set_stage("update");
-  EXPECT_THAT(OnResult(plan, progress, last, response),
+  EXPECT_THAT(OnResult(plan, progress, last, response, Now()),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("without its numbers")));
+}
+
+TEST(JobPlanTest, StagesRunAtOnceAndNothingElseBesideThem) {  // PLAN-5
+  v1::JobSpec spec = Spec("1", "-1");
+  spec.set_recipe("grpo");
+  spec.mutable_trainer()->set_val_before_train(false);
+  const JobPlan plan = *MakeJobPlan(spec);
+  JobProgress progress;
+  const auto finish = [&](const Stage& stage) {
+    progress = *OnResult(plan, progress, stage, Answer(stage.request, 0, 2, 2), Now());
+  };
+  finish(*NextStage(plan, &progress));
+  finish(*NextStage(plan, &progress));
+  std::vector<Stage> both = ReadyStages(plan, progress);
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[0].request.dataflow().stage(), "score");
+  EXPECT_TRUE(both[0].request.dataflow().beside());
+  EXPECT_EQ(both[1].request.dataflow().stage(), "old_logprob");
+  for (const Stage& stage : both) OnBegun(plan, stage, &progress);
+  EXPECT_TRUE(ReadyStages(plan, progress).empty());
+  finish(both[1]);
+  EXPECT_TRUE(ReadyStages(plan, progress).empty()) << "the advantage needs the score";
+  EXPECT_FALSE(IsIdle(progress));
+  finish(both[0]);
+  finish(*NextStage(plan, &progress));
+  const Stage update = *NextStage(plan, &progress);
+  EXPECT_TRUE(update.request.dataflow().ends_step());
+  finish(update);
+  EXPECT_TRUE(IsIdle(progress));
+  EXPECT_TRUE(ReadyStages(plan, progress)[0].request.has_infer_batch());
+}
+
+TEST(JobPlanTest, APoolOfItsOwnHasTheWeightsBeforeItValidates) {  // PLAN-6
+  v1::JobSpec spec = Spec("1", "2");
+  spec.set_recipe("grpo");
+  spec.mutable_trainer()->set_nnodes(1);
+  spec.mutable_trainer()->set_n_gpus_per_node(2);
+  spec.mutable_trainer()->set_export_hf_model(true);
+  for (const char* role : {"actor", "rollout"}) {
+    v1::PoolSpec* pool = spec.add_pools();
+    pool->set_pool(role);
+    pool->set_ranks(1);
+    pool->add_roles(role);
+  }
+  spec.mutable_rollout()->set_mode("sync");
+  EXPECT_EQ(Course(spec, 0, 2, 2),
+            "I V0 rollout1 score1 old_logprob1 advantage1 update1! weight_sync1 V1 "
+            "rollout2 score2 old_logprob2 advantage2 update2! weight_sync2 V2 S2 E:runs/x/huggingface");
+  // One step off: no step after the checkpoint is begun before it.
+  spec.mutable_rollout()->set_mode("one_step_off");
+  EXPECT_EQ(Course(spec, 0, 3, 3),
+            "I V0 rollout1 score1 old_logprob1 rollout2 advantage1 score2 update1! weight_sync1 V1 "
+            "old_logprob2 advantage2 update2! weight_sync2 V2 S2 "
+            "rollout3 score3 old_logprob3 advantage3 update3! weight_sync3 V3 S3 E:runs/x/huggingface");
 }
 
 TEST(JobPlanTest, BadFrequenciesNameTheirKey) {
@@ -205,17 +293,18 @@ TEST(JobPlanTest, BadFrequenciesNameTheirKey) {
 TEST(JobPlanTest, AnAnswerToAnotherQuestionIsAnError) {
   const JobPlan plan = *MakeJobPlan(Spec("-1", "-1"));
   JobProgress progress;
-  const auto initialize = NextStage(plan, progress);
+  const auto initialize = NextStage(plan, &progress);
   v1::StageResponse wrong;
   wrong.mutable_train_batch()->set_step(1);
-  EXPECT_THAT(OnResult(plan, progress, *initialize, wrong),
+  EXPECT_THAT(OnResult(plan, progress, *initialize, wrong, Now()),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("initialize")));
+  progress = JobProgress();
   progress.initialized = true;
   progress.total_steps = progress.steps_per_epoch = 5;
   progress.last_validation_step = 0;
-  const auto step = NextStage(plan, progress);
+  const auto step = NextStage(plan, &progress);
   wrong.mutable_train_batch()->set_step(2);
-  EXPECT_THAT(OnResult(plan, progress, *step, wrong),
+  EXPECT_THAT(OnResult(plan, progress, *step, wrong, Now()),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("step 2, not 1")));
 }
 

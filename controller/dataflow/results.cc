@@ -1,6 +1,7 @@
 #include "controller/dataflow/results.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -26,16 +27,22 @@ void TakeLargest(const v1::StepMetrics& other, v1::StepMetrics* step) {
 
 }  // namespace
 
-absl::StatusOr<v1::StageResponse> Combine(const std::vector<v1::RankStageResponse>& ranks, int32_t world_size) {
-  std::vector<const v1::StageResponse*> by_rank(static_cast<size_t>(world_size), nullptr);
-  for (const v1::RankStageResponse& answer : ranks) {
-    if (answer.rank() >= 0 && answer.rank() < world_size)
-      by_rank[static_cast<size_t>(answer.rank())] = &answer.response();
-  }
-  for (int32_t rank = 0; rank < world_size; ++rank) {
-    if (by_rank[rank] == nullptr) return absl::InternalError(absl::StrCat("rank ", rank, " gave no answer"));
-    if (by_rank[rank]->result_case() != by_rank[0]->result_case()) {
-      return absl::InternalError(absl::StrCat("rank ", rank, " answered another stage than rank 0"));
+std::vector<int32_t> AllRanks(int32_t world_size) {
+  std::vector<int32_t> ranks(static_cast<size_t>(world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+absl::StatusOr<v1::StageResponse> Combine(const std::vector<v1::RankStageResponse>& answers,
+                                          const std::vector<int32_t>& ranks) {
+  std::vector<const v1::StageResponse*> by_rank;
+  for (const int32_t rank : ranks) {
+    const auto answer =
+        std::find_if(answers.begin(), answers.end(), [rank](const auto& other) { return other.rank() == rank; });
+    if (answer == answers.end()) return absl::InternalError(absl::StrCat("rank ", rank, " gave no answer"));
+    by_rank.push_back(&answer->response());
+    if (by_rank.back()->result_case() != by_rank[0]->result_case()) {
+      return absl::InternalError(absl::StrCat("rank ", rank, " answered another stage than rank ", ranks[0]));
     }
   }
   v1::StageResponse combined = *by_rank[0];
@@ -43,6 +50,10 @@ absl::StatusOr<v1::StageResponse> Combine(const std::vector<v1::RankStageRespons
     if (combined.has_train_batch()) TakeLargest(other->train_batch(), combined.mutable_train_batch());
     if (combined.has_dataflow()) {
       v1::DataflowResult* dataflow = combined.mutable_dataflow();
+      if (other != by_rank[0]) {
+        dataflow->mutable_outputs()->MergeFrom(other->dataflow().outputs());
+        dataflow->set_received_bytes(dataflow->received_bytes() + other->dataflow().received_bytes());
+      }
       dataflow->set_seconds(std::max(dataflow->seconds(), other->dataflow().seconds()));
       if (dataflow->has_ended_step()) TakeLargest(other->dataflow().ended_step(), dataflow->mutable_ended_step());
     }

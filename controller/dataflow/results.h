@@ -13,9 +13,14 @@
 
 namespace sluice::controller {
 
-// One answer for all ranks: rank 0's, with times, memory and micro-batches as the largest of any rank.
+// One answer for all ranks that were asked: the first's, with times, memory and micro-batches as the largest of any
+// rank, bytes as their sum, and references to the batches of all of them.
 // Internal: an answer is missing, or ranks answered with different kinds.
-absl::StatusOr<v1::StageResponse> Combine(const std::vector<v1::RankStageResponse>& ranks, int32_t world_size);
+absl::StatusOr<v1::StageResponse> Combine(const std::vector<v1::RankStageResponse>& answers,
+                                          const std::vector<int32_t>& ranks);
+
+// 0 to world_size - 1.
+std::vector<int32_t> AllRanks(int32_t world_size);
 
 // Estimates the time to the end from the time between finished steps, so that validation and checkpoints are in it.
 class EtaEstimator {

@@ -20,7 +20,8 @@ v1::RankStageResponse Step(int rank, double seconds, int64_t peak, double data_s
 }
 
 TEST(CombineTest, TakesRankZerosNumbersAndTheLargestTimesAndMemory) {
-  ASSERT_OK_AND_ASSIGN(const v1::StageResponse combined, Combine({Step(1, 2.0, 100, 0.1), Step(0, 1.0, 300, 0.4)}, 2));
+  ASSERT_OK_AND_ASSIGN(const v1::StageResponse combined,
+                       Combine({Step(1, 2.0, 100, 0.1), Step(0, 1.0, 300, 0.4)}, AllRanks(2)));
   EXPECT_DOUBLE_EQ(combined.train_batch().loss(), 1.5);
   EXPECT_DOUBLE_EQ(combined.train_batch().seconds(), 2.0);
   EXPECT_EQ(combined.train_batch().peak_host_bytes(), 300);
@@ -28,12 +29,12 @@ TEST(CombineTest, TakesRankZerosNumbersAndTheLargestTimesAndMemory) {
 }
 
 TEST(CombineTest, AMissingOrDifferentAnswerIsAnError) {
-  EXPECT_THAT(Combine({Step(0, 1, 1, 1)}, 2),
+  EXPECT_THAT(Combine({Step(0, 1, 1, 1)}, AllRanks(2)),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("rank 1 gave no answer")));
   v1::RankStageResponse other;
   other.set_rank(1);
   other.mutable_response()->mutable_infer_batch();
-  EXPECT_THAT(Combine({Step(0, 1, 1, 1), other}, 2),
+  EXPECT_THAT(Combine({Step(0, 1, 1, 1), other}, AllRanks(2)),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("rank 1 answered another")));
 }
 

@@ -19,6 +19,8 @@ int64_t StepOf(const v1::StageRequest& stage) {
       return stage.infer_batch().step();
     case v1::StageRequest::kSaveCheckpoint:
       return stage.save_checkpoint().step();
+    case v1::StageRequest::kDataflow:
+      return stage.dataflow().step();
     default:
       return 0;
   }
@@ -111,6 +113,12 @@ double FakeWorker::last_grace_s() const {
 std::vector<std::string> FakeWorker::stages() const {
   absl::MutexLock lock(&mutex_);
   return stages_;
+}
+
+std::vector<int32_t> FakeWorker::RanksAsked(const std::string& stage, int64_t step) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = ranks_asked_.find(Key(stage, step));
+  return found == ranks_asked_.end() ? std::vector<int32_t>() : found->second;
 }
 
 std::set<int64_t> FakeWorker::checkpoints() const {
@@ -240,6 +248,14 @@ v1::StageResponse FakeWorker::Answer(const v1::StageRequest& stage) {
       checkpoints_.insert(step);
       response.mutable_save_checkpoint()->set_step(step);
       break;
+    case v1::StageRequest::kDataflow: {
+      v1::DataflowResult* result = response.mutable_dataflow();
+      result->set_step(step);
+      result->set_stage(stage.dataflow().stage());
+      result->set_tokens(100);
+      if (stage.dataflow().ends_step()) result->mutable_ended_step()->set_step(step);
+      break;
+    }
     case v1::StageRequest::kExportWeights:
       response.mutable_export_weights()->set_path(stage.export_weights().path());
       break;
@@ -255,6 +271,7 @@ absl::StatusOr<v1::RunStageResponse> FakeWorker::RunStage(const v1::RunStageRequ
   RETURN_IF_ERROR(Fence(request.job_id(), request.epoch()));
   const std::string key = Key(StageName(request.stage()), StepOf(request.stage()));
   stages_.push_back(key);
+  if (!request.ranks().empty()) ranks_asked_[key] = {request.ranks().begin(), request.ranks().end()};
   changed_.SignalAll();
   if (const auto failure = failures_.find(key); failure != failures_.end() && failure->second.second > 0) {
     --failure->second.second;
@@ -268,7 +285,9 @@ absl::StatusOr<v1::RunStageResponse> FakeWorker::RunStage(const v1::RunStageRequ
     return engines_gone_.ok() ? absl::NotFoundError("no such attempt") : engines_gone_;
   }
   v1::RunStageResponse response;
+  const auto& asked = request.ranks();
   for (const int32_t rank : attempt->second.ranks) {
+    if (!asked.empty() && std::find(asked.begin(), asked.end(), rank) == asked.end()) continue;
     v1::RankStageResponse* answer = response.add_ranks();
     answer->set_rank(rank);
     *answer->mutable_response() = Answer(request.stage());

@@ -48,6 +48,8 @@ class FakeWorker final : public WorkerClient {
   double last_grace_s() const;
   // `train_batch 3`, in the order they came.
   std::vector<std::string> stages() const;
+  // The ranks that a stage was for; none: it was for all, or never came.
+  std::vector<int32_t> RanksAsked(const std::string& stage, int64_t step) const;
   std::set<int64_t> checkpoints() const;
   std::string last_resume_mode() const;
   v1::InitializeOp last_initialize() const;
@@ -95,6 +97,7 @@ class FakeWorker final : public WorkerClient {
   int starts_refused_ ABSL_GUARDED_BY(mutex_) = 0;
   double last_grace_s_ ABSL_GUARDED_BY(mutex_) = -1;
   std::vector<std::string> stages_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::vector<int32_t>> ranks_asked_ ABSL_GUARDED_BY(mutex_);
   std::set<int64_t> checkpoints_ ABSL_GUARDED_BY(mutex_);
   v1::InitializeOp last_initialize_ ABSL_GUARDED_BY(mutex_);
   std::string log_ ABSL_GUARDED_BY(mutex_);

@@ -18,6 +18,7 @@ class SingleRankCommunicator : public Communicator {
   absl::Status DoBeginAllGather(kernels::ConstTensorView, kernels::TensorView) override {
     return absl::FailedPreconditionError("all_gather of tensors in a world of one rank");
   }
+  absl::Status DoBeginBroadcast(kernels::TensorView, int) override { return absl::OkStatus(); }
   absl::Status DoJoin() override { return absl::OkStatus(); }
   absl::Status DoWatchDevice() override { return absl::OkStatus(); }
   absl::Status DoDeviceStatus() const override { return absl::OkStatus(); }
@@ -87,6 +88,20 @@ absl::Status Communicator::BeginAllGather(kernels::ConstTensorView mine, kernels
         mine.bytes());
   }
   return Leave(DoBeginAllGather(mine, all), mine.bytes());
+}
+
+absl::Status Communicator::Broadcast(kernels::TensorView values, int root) {
+  Enter("broadcast");
+  return Leave(
+      [&]() -> absl::Status {
+        if (!values.dense() || root < 0 || root >= world_size_) {
+          return absl::InvalidArgumentError("broadcast needs a dense tensor and a root that is one of the ranks");
+        }
+        RETURN_IF_ERROR(DoBeginBroadcast(values, root));
+        RETURN_IF_ERROR(DoJoin());
+        return DoWatchDevice();
+      }(),
+      values.bytes());
 }
 
 absl::Status Communicator::Join() { return Leave(DoJoin(), 0); }

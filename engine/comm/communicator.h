@@ -29,6 +29,9 @@ struct CommunicatorOptions {
   // Where the ranks meet: "file:PATH" (all on one host) or "tcp:HOST:PORT" (served by rank 0's RendezvousServer). Not
   // used where world_size is 1.
   std::string rendezvous;
+  // Of the ranks that make a group of their own beside that of all: its name, the same for all of them and unlike any
+  // other group's; `rank` and `world_size` are those in the group. Empty: the group of all.
+  std::string group;
   // Address of the interface that this rank's peers connect to.
   std::string host = "127.0.0.1";
   // CUDA tensors go over NCCL, everything in host memory over Gloo.
@@ -67,6 +70,10 @@ class Communicator {
   absl::Status BeginAllGather(kernels::ConstTensorView mine, kernels::TensorView all);
   absl::Status Join();
 
+  // `values` of the rank `root` to all, in place. A dense view of any type, on the communicator's device or on the CPU.
+  // On CUDA issued on the engine's stream, not waited for.
+  absl::Status Broadcast(kernels::TensorView values, int root);
+
   // On CUDA: from now on the time-out runs for the collectives that were issued so far.
   absl::Status WatchDevice() { return DoWatchDevice(); }
 
@@ -97,6 +104,7 @@ class Communicator {
  private:
   virtual absl::Status DoBeginAllReduceSum(kernels::TensorView values) = 0;
   virtual absl::Status DoBeginAllGather(kernels::ConstTensorView mine, kernels::TensorView all) = 0;
+  virtual absl::Status DoBeginBroadcast(kernels::TensorView values, int root) = 0;
   virtual absl::Status DoJoin() = 0;
   virtual absl::Status DoWatchDevice() = 0;
   virtual absl::Status DoDeviceStatus() const = 0;

@@ -75,6 +75,38 @@ TEST_P(CommunicatorTest, SumsMaximaAndGathers) {
   });
 }
 
+TEST_P(CommunicatorTest, BroadcastsPieceByPieceInGroupsOfTheirOwn) {
+  const int world_size = GetParam();
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < world_size; ++rank) {
+    ranks.emplace_back([&, rank] {
+      CommunicatorOptions options = {
+          .rank = rank, .world_size = world_size, .rendezvous = rendezvous_, .timeout = absl::Seconds(20)};
+      ASSERT_OK_AND_ASSIGN(const auto world, Communicator::Create(options));
+      // All but rank 0, in the other order.
+      options.group = "others";
+      options.rank = world_size - 1 - rank;
+      options.world_size = world_size - 1;
+      std::unique_ptr<Communicator> others;
+      if (rank > 0) {
+        ASSERT_OK_AND_ASSIGN(others, Communicator::Create(options));
+      }
+      std::vector<float> values(5, static_cast<float>(rank));
+      const kernels::TensorView view(values.data(), {5});
+      ASSERT_OK(world->Broadcast(view.Rows(0, 3), 0));
+      ASSERT_OK(world->Broadcast(view.Rows(3, 4), world_size - 1));
+      EXPECT_THAT(values, ElementsAre(0, 0, 0, world_size - 1, rank));
+      if (others != nullptr) {
+        ASSERT_OK(others->Broadcast(view.Rows(4, 5), 0));
+        EXPECT_EQ(values[4], world_size - 1);
+      }
+      EXPECT_THAT(world->Broadcast(view, world_size),
+                  StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a root")));
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
 TEST_P(CommunicatorTest, EveryRankLearnsTheFirstFailure) {
   const int world_size = GetParam();
   RunWorld(world_size, rendezvous_, [&](Communicator& communicator) {

@@ -101,6 +101,15 @@ class NcclGroup::Impl {
                      "all_gather");
   }
 
+  absl::Status BeginBroadcast(kernels::TensorView values, int root) {
+    RETURN_IF_ERROR(FollowEngine());
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(status_);
+    return CheckNccl(
+        ncclBroadcast(values.data, values.data, static_cast<size_t>(values.bytes()), ncclInt8, root, comm_, stream_),
+        "broadcast");
+  }
+
   absl::Status Join() {
     RETURN_IF_ERROR(CheckCuda(cudaEventRecord(ended_, stream_), "record"));
     return CheckCuda(cudaStreamWaitEvent(engine_, ended_, 0), "wait");
@@ -190,6 +199,9 @@ NcclGroup::~NcclGroup() = default;
 absl::Status NcclGroup::BeginSum(kernels::TensorView values) { return impl_->BeginSum(values); }
 absl::Status NcclGroup::BeginGather(kernels::ConstTensorView mine, kernels::TensorView all) {
   return impl_->BeginGather(mine, all);
+}
+absl::Status NcclGroup::BeginBroadcast(kernels::TensorView values, int root) {
+  return impl_->BeginBroadcast(values, root);
 }
 absl::Status NcclGroup::Join() { return impl_->Join(); }
 absl::Status NcclGroup::Watch() { return impl_->Watch(); }

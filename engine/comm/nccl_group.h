@@ -1,9 +1,10 @@
 // Collectives between the GPUs of a job by NCCL, one process for each, beside the computation.
 //
-// BeginSum and BeginGather issue one on a stream of the group's own: it starts when what the engine's stream was given
-// so far is done, and runs beside what that stream is given next. Join makes the engine's stream wait for all begun
-// before. They only issue work and may be recorded into a CUDA graph, a Begin and its Join in one recording; whether a
-// rank records or not is its own matter, as long as all issue the same collectives in the same order.
+// BeginSum, BeginGather and BeginBroadcast issue one on a stream of the group's own: it starts when what the engine's
+// stream was given so far is done, and runs beside what that stream is given next. Join makes the engine's stream wait
+// for all begun before. They only issue work and may be recorded into a CUDA graph, a Begin and its Join in one
+// recording; whether a rank records or not is its own matter, as long as all issue the same collectives in the same
+// order.
 //
 // A GPU cannot tell that a peer is gone: its kernel waits for ever. A thread watches instead. When work that Watch was
 // told of is not done within the time-out, or NCCL reports an error, it aborts the communicator, which ends the
@@ -43,6 +44,8 @@ class NcclGroup {
   // By rank, one after the other in `all`. REQUIRES: dense views on the group's device, `all` of world_size times the
   // bytes of `mine`.
   absl::Status BeginGather(kernels::ConstTensorView mine, kernels::TensorView all);
+  // In place, the bytes of the rank `root`. REQUIRES: a dense view on the group's device.
+  absl::Status BeginBroadcast(kernels::TensorView values, int root);
   absl::Status Join();
 
   // From now on the time-out runs for all that the engine's stream has been given. Not while recording.

@@ -46,7 +46,12 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Store>> OpenStore(const CommunicatorOpti
   c10::intrusive_ptr<c10d::Store> store;
   if (absl::ConsumePrefix(&address, "file:")) {
     RETURN_IF_ERROR(
-        CallC10d([&] { store = c10::make_intrusive<c10d::FileStore>(std::string(address), options.world_size); }));
+        // A file for each group: it counts those who use it.
+        CallC10d([&] {
+          const std::string path =
+              options.group.empty() ? std::string(address) : absl::StrCat(address, ".", options.group);
+          store = c10::make_intrusive<c10d::FileStore>(path, options.world_size);
+        }));
   } else if (absl::ConsumePrefix(&address, "tcp:")) {
     const size_t colon = address.rfind(':');
     int port = 0;
@@ -105,8 +110,8 @@ absl::StatusOr<std::unique_ptr<Communicator>> ProcessGroupCommunicator::Connect(
   const absl::Status status = CallC10d([&] {
     auto gloo = c10d::ProcessGroupGloo::Options::create(Milliseconds(options.timeout));
     gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(options.host, /*lazyInit=*/false));
-    groups->host = c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store),
-                                                               options.rank, options.world_size, gloo);
+    groups->host = c10::make_intrusive<c10d::ProcessGroupGloo>(
+        c10::make_intrusive<c10d::PrefixStore>("gloo" + options.group, store), options.rank, options.world_size, gloo);
   });
   if (!status.ok()) {
     return absl::AbortedError(absl::StrCat("rank ", options.rank, " of ", options.world_size,
@@ -161,6 +166,22 @@ absl::Status ProcessGroupCommunicator::DoBeginAllGather(kernels::ConstTensorView
     return absl::FailedPreconditionError("all_gather of a CUDA tensor in a group that was made for the CPU");
   }
   return groups_->devices->BeginGather(mine, all);
+}
+
+absl::Status ProcessGroupCommunicator::DoBeginBroadcast(kernels::TensorView values, int root) {
+  if (values.device.is_cpu()) {
+    return CallC10d([&] {
+      // As bytes: Gloo does not know all types.
+      std::vector<at::Tensor> tensors = {at::from_blob(values.data, {values.bytes()}, at::TensorOptions(at::kByte))};
+      c10d::BroadcastOptions options;
+      options.rootRank = root;
+      groups_->host->broadcast(tensors, options)->wait();
+    });
+  }
+  if (groups_->devices == nullptr) {
+    return absl::FailedPreconditionError("broadcast of a CUDA tensor in a group that was made for the CPU");
+  }
+  return groups_->devices->BeginBroadcast(values, root);
 }
 
 absl::Status ProcessGroupCommunicator::DoJoin() {

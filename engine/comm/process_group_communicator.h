@@ -27,6 +27,7 @@ class ProcessGroupCommunicator : public Communicator {
 
   absl::Status DoBeginAllReduceSum(kernels::TensorView values) override;
   absl::Status DoBeginAllGather(kernels::ConstTensorView mine, kernels::TensorView all) override;
+  absl::Status DoBeginBroadcast(kernels::TensorView values, int root) override;
   absl::Status DoJoin() override;
   absl::Status DoWatchDevice() override;
   absl::Status DoDeviceStatus() const override;

@@ -48,37 +48,51 @@ void MetricSums::AddSpread(absl::string_view name, double value) {
   AddMin(absl::StrCat(name, "/min"), value);
 }
 
-absl::StatusOr<std::map<std::string, double>> MetricSums::Reduce(Communicator& communicator) const {
+std::string MetricSums::Serialize() const {
   std::string bytes;
   for (const auto& [name, sum] : means_) Append('=', name, sum.sum, sum.weight, &bytes);
   for (const auto& [name, value] : sums_) Append('+', name, value, 0, &bytes);
   for (const auto& [name, value] : largest_) Append('>', name, value, 0, &bytes);
   for (const auto& [name, value] : smallest_) Append('<', name, value, 0, &bytes);
-  ASSIGN_OR_RETURN(const std::vector<std::string> ranks, communicator.AllGather(bytes));
-  MetricSums all;
-  for (const std::string& rank : ranks) {
-    for (size_t at = 0; at + sizeof(Entry) < rank.size();) {
-      Entry entry;
-      std::memcpy(&entry, rank.data() + at, sizeof(entry));
-      at += sizeof(entry);
-      const size_t end = rank.find('\n', at);
-      const std::string name = rank.substr(at, end - at);
-      at = end + 1;
-      switch (entry.kind) {
-        case '=':
-          all.AddMean(name, {entry.value, entry.weight});
-          break;
-        case '+':
-          all.AddSum(name, entry.value);
-          break;
-        case '>':
-          all.AddMax(name, entry.value);
-          break;
-        default:
-          all.AddMin(name, entry.value);
-      }
+  return bytes;
+}
+
+absl::Status MetricSums::Merge(absl::string_view bytes) {
+  for (size_t at = 0; at < bytes.size();) {
+    const size_t end = at + sizeof(Entry) < bytes.size() ? bytes.find('\n', at + sizeof(Entry)) : bytes.npos;
+    if (end == bytes.npos) return absl::InternalError("numbers of another rank are cut off");
+    Entry entry;
+    std::memcpy(&entry, bytes.data() + at, sizeof(entry));
+    const absl::string_view name = bytes.substr(at + sizeof(Entry), end - at - sizeof(Entry));
+    at = end + 1;
+    switch (entry.kind) {
+      case '=':
+        AddMean(name, {entry.value, entry.weight});
+        break;
+      case '+':
+        AddSum(name, entry.value);
+        break;
+      case '>':
+        AddMax(name, entry.value);
+        break;
+      default:
+        AddMin(name, entry.value);
     }
   }
+  return absl::OkStatus();
+}
+
+void MetricSums::Merge(const MetricSums& other) {
+  for (const auto& [name, sum] : other.means_) AddMean(name, sum);
+  for (const auto& [name, value] : other.sums_) AddSum(name, value);
+  for (const auto& [name, value] : other.largest_) AddMax(name, value);
+  for (const auto& [name, value] : other.smallest_) AddMin(name, value);
+}
+
+absl::StatusOr<std::map<std::string, double>> MetricSums::Reduce(Communicator& communicator) const {
+  ASSIGN_OR_RETURN(const std::vector<std::string> ranks, communicator.AllGather(Serialize()));
+  MetricSums all;
+  for (const std::string& rank : ranks) RETURN_IF_ERROR(all.Merge(rank));
   std::map<std::string, double> result;
   for (const auto& [name, sum] : all.means_) {
     if (sum.weight != 0) result[name] = sum.Mean();

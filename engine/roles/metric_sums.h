@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/comm/communicator.h"
@@ -21,6 +22,11 @@ class MetricSums {
   void AddMin(absl::string_view name, double value);
   // Mean, largest and smallest, as name/mean, name/max and name/min.
   void AddSpread(absl::string_view name, double value);
+
+  // As bytes, for another rank, and what such bytes say on top. Internal: they are no such bytes.
+  std::string Serialize() const;
+  absl::Status Merge(absl::string_view bytes);
+  void Merge(const MetricSums& other);
 
   // Of all ranks, which need not have the same names; the same on each. Collective.
   absl::StatusOr<std::map<std::string, double>> Reduce(Communicator& communicator) const;

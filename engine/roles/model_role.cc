@@ -1,10 +1,12 @@
 #include "engine/roles/model_role.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/config/dataflow.h"
+#include "common/config/recipes.h"
 #include "common/config/schedule_from_spec.h"
 #include "common/config/steps.h"
 #include "common/file_system.h"
@@ -19,6 +21,9 @@
 
 namespace sluice::engine {
 namespace {
+
+// As the controller waits for a validation (controller/dataflow/attempt_options.h).
+constexpr absl::Duration kLongestWait = absl::Hours(12);
 
 void Warn(const std::vector<std::string>& warnings) {
   for (const std::string& warning : warnings) LoggerFor("engine").Warning(warning);
@@ -111,28 +116,64 @@ absl::Status ModelRole::Connect(const v1::InitializeOp& op) {
   options.host = options_.host;
   options.device = device_;
   options.timeout = absl::Seconds(spec_.engine().collective_timeout_s());
+  // Looking at a model or at data is for one process, whatever pools the job has.
+  const bool has_pools =
+      op.scope() == v1::INITIALIZE_SCOPE_UNSPECIFIED && IsPolicyRecipe(spec_.recipe()) && spec_.pools_size() > 1;
+  if (has_pools) return ConnectPool(options);
   ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator, Communicator::Create(options));
-  absl::MutexLock lock(&communicator_mutex_);
-  communicator_ = std::move(communicator);
-  return absl::OkStatus();
+  {
+    absl::MutexLock lock(&communicator_mutex_);
+    communicator_ = std::move(communicator);
+    world_ = communicator_;
+  }
+  return ConnectFurther(options);
+}
+
+absl::Status ModelRole::ConnectPool(const CommunicatorOptions& world) {
+  pool_ = PoolOfRank(PoolsOf(spec_), options_.rank);
+  // What all ranks have to say to each other is in host memory. Ranks of one pool may wait for the work of another's:
+  // for a whole validation. A peer that is gone they notice at once.
+  CommunicatorOptions all = world;
+  all.device = kernels::Device::Cpu();
+  all.timeout = std::max(all.timeout, kLongestWait);
+  ASSIGN_OR_RETURN(std::shared_ptr<Communicator> everyone, Communicator::Create(all));
+  CommunicatorOptions peers = world;
+  peers.group = absl::StrCat("pool.", pool_.name);
+  peers.rank = options_.rank - static_cast<int>(pool_.first_rank);
+  peers.world_size = static_cast<int>(pool_.ranks);
+  ASSIGN_OR_RETURN(std::shared_ptr<Communicator> pool, Communicator::Create(peers));
+  {
+    absl::MutexLock lock(&communicator_mutex_);
+    communicator_ = std::move(pool);
+    world_ = std::move(everyone);
+  }
+  return ConnectFurther(world);
 }
 
 absl::Status ModelRole::OpenModel() {
+  if (!has_policy()) {
+    RETURN_IF_ERROR(ApplyGemmTuning(spec_, device_));
+    return OpenRest();
+  }
   ASSIGN_OR_RETURN(const ModelConfig config, TrainedModelConfig(spec_));
   RETURN_IF_ERROR(Annotate(CheckVocabularySize(config, encoder_->tokenizer().vocab_size()), "model.path"));
   if (device_.is_cuda()) {
     // The optimizer is made where there is data to train on.
-    const bool with_optimizer = training_data().rows > 0;
+    const bool with_optimizer = training_data().rows > 0 && trains();
     std::optional<ModelConfig> reference;
     if (ComparesWithAnother(spec_)) {
       ASSIGN_OR_RETURN(reference, ReferenceConfig(spec_));
     }
-    const MemoryNeeds needs =
-        NeedsOnCuda(spec_, config, with_optimizer, row_lengths(), reference.has_value() ? &*reference : nullptr);
+    v1::JobSpec here = spec_;
+    if (!pool_.actor && !pool_.reference) here.mutable_engine()->set_forward_only(true);
+    MemoryNeeds needs =
+        NeedsOnCuda(here, config, with_optimizer, row_lengths(), reference.has_value() ? &*reference : nullptr);
+    if (!pool_.actor) needs.gradients = needs.optimizer = 0;
+    if (!pool_.reference) needs.reference = 0;
     RETURN_IF_ERROR(CheckFreeMemory(needs, spec_));
   }
   std::vector<std::string> warnings;
-  const ParametersOptions options = ParametersOptionsOf(spec_, device_, !spec_.engine().forward_only());
+  const ParametersOptions options = ParametersOptionsOf(spec_, device_, trains());
   ASSIGN_OR_RETURN(parameters_, OpenParameters(spec_.model(), "model.path", config, options, warnings));
   Warn(warnings);
   RETURN_IF_ERROR(ApplyGemmTuning(spec_, device_));
@@ -142,7 +183,7 @@ absl::Status ModelRole::OpenModel() {
 
 absl::Status ModelRole::MakeTrainer() {
   total_steps_ = TotalSteps(spec_.trainer(), training_data().steps_per_epoch);
-  if (spec_.engine().forward_only()) return absl::OkStatus();
+  if (!trains()) return absl::OkStatus();
   ASSIGN_OR_RETURN(Schedule schedule, Schedule::Create(ScheduleFromSpec(spec_.optim()), total_steps_));
   schedule_ = std::make_unique<Schedule>(std::move(schedule));
   ASSIGN_OR_RETURN(optimizer_, AdamWOptimizer::Create(parameters_.get(), OptimizerOptions(spec_)));
@@ -166,11 +207,11 @@ absl::StatusOr<v1::InitializeResult> ModelRole::Initialize(const v1::InitializeO
     if (for_training) RETURN_IF_ERROR(MakeTrainer());
     return absl::OkStatus();
   }();
-  RETURN_IF_ERROR(communicator_->Agree(opened));
+  RETURN_IF_ERROR(world_->Agree(opened));
 
   v1::InitializeResult result;
   result.set_device(kernels::Name(device_));
-  if (with_model) result.set_parameters(parameters_->layout().parameter_count());
+  if (parameters_ != nullptr) result.set_parameters(parameters_->layout().parameter_count());
   if (with_data) {
     result.set_steps_per_epoch(training_data().steps_per_epoch);
     result.set_total_steps(TotalSteps(spec_.trainer(), training_data().steps_per_epoch));

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "common/config/pools.h"
 #include "common/schedule/lr_schedule.h"
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/training_state.h"
@@ -71,6 +72,9 @@ class ModelRole : public Role {
 
   explicit ModelRole(const RoleOptions& options) : options_(options) {}
 
+  // Groups of ranks beside those of the pool and of the world, where the job has several pools. `world`: the options of
+  // the latter. Called once, first; collective.
+  virtual absl::Status ConnectFurther(const CommunicatorOptions& world) { return absl::OkStatus(); }
   // Opens training and validation data. Called once, after the tokenizer and before the model; on this rank alone.
   virtual absl::Status OpenData() = 0;
   virtual TrainingData training_data() const = 0;
@@ -106,6 +110,12 @@ class ModelRole : public Role {
   absl::Status NoteSkippedStep(const std::vector<int64_t>& rows);
   void FillMemory(v1::StepMetrics* metrics) const;
 
+  // This rank has gradients and an optimizer.
+  bool trains() const { return pool_.actor && !spec_.engine().forward_only(); }
+
+  // It has the policy's weights: all but a pool that only compares.
+  bool has_policy() const { return pool_.actor || pool_.rollout; }
+
   absl::Status NotOfThisRecipe(const std::string& op) const;
   absl::Status RequireTrainer() const;    // initialised for training
   absl::Status RequireTrainable() const;  // and everything is on the device
@@ -116,12 +126,14 @@ class ModelRole : public Role {
   v1::JobSpec spec_;
   std::string attempt_name_;
   kernels::Device device_;
-  std::shared_ptr<Communicator> communicator_;
+  Pool pool_;                                   // this rank's; hosts everything where the job has no pools
+  std::shared_ptr<Communicator> communicator_;  // of the pool's ranks: the data-parallel group
+  std::shared_ptr<Communicator> world_;         // of all ranks; the same where there is one pool
 
   std::unique_ptr<ChatRowEncoder> encoder_;  // tokenizer and chat template
   std::unique_ptr<Parameters> parameters_;
   std::unique_ptr<CausalLm> model_;
-  std::unique_ptr<AdamWOptimizer> optimizer_;  // null: forward_only
+  std::unique_ptr<AdamWOptimizer> optimizer_;  // null: this rank does not train
   std::unique_ptr<Schedule> schedule_;
   std::unique_ptr<MetricsLog> metrics_log_;  // rank 0 only
 
@@ -134,6 +146,7 @@ class ModelRole : public Role {
  private:
   // Initialisation, in this order. Those before the first collective only touch this rank.
   absl::Status Connect(const v1::InitializeOp& op);
+  absl::Status ConnectPool(const CommunicatorOptions& world);
   absl::Status OpenModel();
   absl::Status MakeTrainer();
   absl::Status Resume(v1::InitializeResult* result);

@@ -41,7 +41,7 @@ std::string Serialize(const ResumeDecision& decision) {
       .dump();
 }
 
-// The reverse of WriteModelFiles. `updates`: those that the optimizer had applied.
+// The reverse of WriteModelFiles. `updates`: those that the optimizer had applied. `optimizer` null: the weights alone.
 absl::Status ReadModelFiles(const Checkpoint& checkpoint, const std::string& prefix, int64_t updates,
                             Parameters* parameters, AdamWOptimizer* optimizer) {
   {
@@ -49,6 +49,7 @@ absl::Status ReadModelFiles(const Checkpoint& checkpoint, const std::string& pre
     const std::vector<TensorData> tensors = weights.Tensors();
     RETURN_IF_ERROR(Annotate(parameters->ImportValues(tensors), weights.path()));
   }
+  if (optimizer == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const SafetensorsFile state, checkpoint.OpenTensors(prefix + kOptimizerName));
   const std::vector<TensorData> tensors = state.Tensors();
   return Annotate(optimizer->ImportState(tensors, updates), state.path());
@@ -222,8 +223,10 @@ absl::Status ModelRole::Restore(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " was made with another data.train_batch_size: rows would be repeated or left out"));
   }
-  RETURN_IF_ERROR(
-      ReadModelFiles(checkpoint, "", state.counters.optimizer_updates, parameters_.get(), optimizer_.get()));
+  if (has_policy()) {
+    RETURN_IF_ERROR(
+        ReadModelFiles(checkpoint, "", state.counters.optimizer_updates, parameters_.get(), optimizer_.get()));
+  }
   for (const FurtherModel& further : further_models) {
     const auto found = state.extra.find(UpdatesKey(further.name));
     int64_t updates = 0;
@@ -256,13 +259,13 @@ absl::Status ModelRole::Resume(v1::InitializeResult* result) {
       return absl::OkStatus();
     }();
   }
-  RETURN_IF_ERROR(communicator_->Agree(decided));
+  RETURN_IF_ERROR(world_->Agree(decided));
   ASSIGN_OR_RETURN(const std::vector<std::string> told,
-                   communicator_->AllGather(options_.rank == 0 ? Serialize(decision) : ""));
+                   world_->AllGather(options_.rank == 0 ? Serialize(decision) : ""));
   const nlohmann::json message = nlohmann::json::parse(told[0]);
   const std::string path = message["path"];
   result->set_resume_reason(std::string(message["reason"]));
-  RETURN_IF_ERROR(communicator_->Agree(path.empty() ? absl::OkStatus() : Restore(path)));
+  RETURN_IF_ERROR(world_->Agree(path.empty() ? absl::OkStatus() : Restore(path)));
   result->set_resumed_step(steps_done_);
 
   absl::Status prepared;
@@ -282,7 +285,7 @@ absl::Status ModelRole::Resume(v1::InitializeResult* result) {
     }();
     prepared = Annotate(prepared, "trainer.default_local_dir");
   }
-  return communicator_->Agree(prepared);
+  return world_->Agree(prepared);
 }
 
 absl::Status ModelRole::NoteValidation(v1::ValidationMetrics* metrics) {

@@ -64,7 +64,8 @@ absl::Status PolicyRole::FilterStage(Step* step) {
       answer.place += first_place;
       answer.sample += static_cast<uint64_t>(first_place);
     }
-    RETURN_IF_ERROR(ScoreBatch(&further, step));
+    RETURN_IF_ERROR(
+        ScoreBatch(absl::MakeSpan(further.answers), absl::MakeSpan(further.baselines), step, *communicator_));
     own = Filter(further.answers);
     dropped += static_cast<int64_t>(own.dropped.size());
     ASSIGN_OR_RETURN(const std::vector<uint64_t> further_kept, GatherPlaces(own.kept, *communicator_));
@@ -110,7 +111,7 @@ absl::Status PolicyRole::FilterStage(Step* step) {
         " batches of prompts all answers are equally good",
         limit > 1 ? " (algorithm.filter_groups.max_num_gen_batches; are the prompts too easy, or too hard?)" : ""));
   }
-  return absl::OkStatus();
+  return BalanceStep(step);
 }
 
 }  // namespace sluice::engine

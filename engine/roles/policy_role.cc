@@ -55,6 +55,8 @@ absl::Status PolicyRole::OpenData() {
     return model;
   };
   judged_ = JudgesAnswers(spec_.reward());
+  has_logprob_ = HasStage(spec_, "logprob");
+  if (!pool_.rollout) return absl::OkStatus();
   auto reward = MakeReward(rewards, make_model);
   RETURN_IF_ERROR(Annotate(reward.status(), "reward"));
   reward_ = *std::move(reward);
@@ -78,19 +80,25 @@ absl::Status PolicyRole::FillDataCounts(bool data_only, v1::InitializeResult* re
 
 CausalLmOptions PolicyRole::model_options() const {
   CausalLmOptions options = ModelOptions(spec_);
+  options.backward = trains();
+  options.ranks = communicator_->world_size();
   options.token_losses = true;
   return options;
 }
 
 absl::Status PolicyRole::OpenRest() {
   if (train_ == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(rollout_, RolloutEngine::Create(parameters_.get(), &encoder_->tokenizer(), RolloutOptionsOf(spec_)));
-  if (NeedsReference(spec_)) RETURN_IF_ERROR(OpenReference());
+  step_since_ = absl::Now();
+  if (NeedsReference(spec_) && pool_.reference) RETURN_IF_ERROR(OpenReference());
+  if (pool_.rollout) {
+    ASSIGN_OR_RETURN(rollout_,
+                     RolloutEngine::Create(parameters_.get(), &encoder_->tokenizer(), RolloutOptionsOf(spec_)));
+  }
   for (RewardModel* model : reward_models_) {
     RETURN_IF_ERROR(Annotate(model->Load(spec_, device_), "reward model, beside the policy"));
   }
   const bool needs_values = InfoOf(policy_.advantage.estimator).needs_values;
-  return needs_values && !spec_.engine().forward_only() ? OpenCritic() : absl::OkStatus();
+  return needs_values && trains() ? OpenCritic() : absl::OkStatus();
 }
 
 absl::Status PolicyRole::OpenReference() {
@@ -102,7 +110,7 @@ absl::Status PolicyRole::OpenReference() {
 
 std::map<std::string, std::string> PolicyRole::ExtraState() const {
   return {{kKlCoefficient, absl::StrFormat("%.17g", kl_controller_.kl_coef)},
-          {kPromptBatches, absl::StrCat(batches_done_)}};
+          {kPromptBatches, absl::StrCat(steps_done_ + further_batches_)}};
 }
 
 absl::Status PolicyRole::RestoreExtraState(const TrainingState& state) {
@@ -110,7 +118,13 @@ absl::Status PolicyRole::RestoreExtraState(const TrainingState& state) {
   if (found == state.extra.end() || !absl::SimpleAtod(found->second, &kl_controller_.kl_coef)) {
     return absl::InvalidArgumentError("was not made by a run of reinforcement learning: it has no kl_coef");
   }
-  ASSIGN_OR_RETURN(batches_done_, BatchesTaken(state));
+  ASSIGN_OR_RETURN(const int64_t batches, BatchesTaken(state));
+  further_batches_ = batches - state.step;
+  if (further_batches_ > 0 && !pool_.rollout) {
+    return absl::FailedPreconditionError(absl::StrCat("took ", further_batches_,
+                                                      " batches of prompts in place of groups that taught nothing "
+                                                      "(algorithm.filter_groups); such a run cannot go on in pools"));
+  }
   return absl::OkStatus();
 }
 
@@ -123,93 +137,149 @@ absl::StatusOr<int64_t> PolicyRole::BatchesTaken(const TrainingState& state) con
       absl::StrCat("prompt_batches is \"", found->second, "\" after ", state.step, " steps"));
 }
 
-absl::Status PolicyRole::CheckInputs(const v1::DataflowOp& op) const {
+absl::Status PolicyRole::CheckTurn(const v1::DataflowOp& op) const {
+  const bool generates = op.op() == "generate";
+  const bool here = generates || op.op() == "reward" ? pool_.rollout
+                    : op.op() == "ref_logprob"       ? pool_.reference
+                                                     : pool_.actor;
+  if (!here) {
+    return absl::FailedPreconditionError(absl::StrCat(op.op(), " is not a stage of pool ", pool_.name));
+  }
+  if (!pool_.actor) {
+    if (has_policy()) RETURN_IF_ERROR(RequireModel());
+    if (!generates || op.weight_version() == steps_done_) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat("generate of step ", op.step(),
+                                                      " is asked for with weights of version ", op.weight_version(),
+                                                      ", but those here are of ", steps_done_));
+  }
+  RETURN_IF_ERROR(RequireTrainable());
+  if (op.step() == steps_done_ + 1) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(op.op(), " of step ", op.step(), " is asked for, but ", steps_done_, " steps are done"));
+}
+
+absl::Status PolicyRole::CheckInputs(const v1::DataflowOp& op, const Step& step) const {
   // What a stage reads, by the ops that made it.
-  static const auto* const kInputs =
-      new std::map<std::string, std::vector<std::string>>{{"generate", {}},
-                                                          {"reward", {"generate"}},
-                                                          {"filter", {"reward"}},
-                                                          {"logprob", {"generate"}},
-                                                          {"ref_logprob", {"generate"}},
-                                                          {"values", {"generate"}},
-                                                          {"advantage", {"reward", "logprob"}},
-                                                          {"update_critic", {"advantage"}},
-                                                          {"update", {"advantage"}}};
+  static const auto* const kInputs = new std::map<std::string, std::vector<std::string>>{
+      {"generate", {}},          {"reward", {"generate"}},         {"filter", {"reward"}},
+      {"logprob", {"generate"}}, {"ref_logprob", {"generate"}},    {"values", {"generate"}},
+      {"advantage", {"reward"}}, {"update_critic", {"advantage"}}, {"update", {"advantage"}}};
   const auto known = kInputs->find(op.op());
   if (known == kInputs->end()) return NotOfThisRecipe(op.op());
   std::vector<std::string> inputs = known->second;
   // What is left out costs nothing more.
   const bool reads_all = op.op() != "generate" && op.op() != "reward" && op.op() != "filter";
   if (reads_all && !policy_.filter_metric.empty()) inputs.emplace_back("filter");
-  if (op.op() == "advantage" && reference_ != nullptr) inputs.emplace_back("ref_logprob");
+  if (op.op() == "advantage" && has_logprob_) inputs.emplace_back("logprob");
+  if (op.op() == "advantage" && NeedsReference(spec_)) inputs.emplace_back("ref_logprob");
   if (op.op() == "advantage" && critic_ != nullptr) inputs.emplace_back("values");
   if (op.op() == "update" && critic_ != nullptr) inputs.emplace_back("update_critic");
   for (const std::string& input : inputs) {
-    if (step_.has_value() && step_->done.contains(input)) continue;
+    if (step.done.contains(input)) continue;
     return absl::FailedPreconditionError(
         absl::StrCat(op.op(), " of step ", op.step(), " needs ", input, " first: what it made is not here"));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::DataflowResult> PolicyRole::RunDataflowStage(const v1::DataflowOp& op) {
-  RETURN_IF_ERROR(RequireTrainable());
-  if (op.step() != steps_done_ + 1) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(op.op(), " of step ", op.step(), " is asked for, but ", steps_done_, " steps are done"));
-  }
-  RETURN_IF_ERROR(CheckInputs(op));
+absl::StatusOr<std::shared_ptr<PolicyRole::Step>> PolicyRole::StepOf(const v1::DataflowOp& op) {
+  absl::MutexLock lock(&steps_mutex_);
   if (op.op() == "generate") {
-    step_.emplace();
-    step_->step = op.step();
+    // What is so old nobody asks for any more.
+    const int64_t oldest = op.step() - 1 - MostStaleness(spec_.rollout());
+    std::erase_if(steps_, [&](const auto& entry) { return entry.first < oldest || entry.first == op.step(); });
+    if (kept_ != nullptr) kept_->DropBefore(oldest);
   }
+  std::shared_ptr<Step>& step = steps_[op.step()];
+  if (step == nullptr) {
+    step = std::make_shared<Step>();
+    step->step = op.step();
+    ASSIGN_OR_RETURN(step->prompts, train_->PromptsForStep(op.step() - 1 + further_batches_));
+  }
+  return step;
+}
+
+void PolicyRole::DropStep(int64_t step) {
+  absl::MutexLock lock(&steps_mutex_);
+  steps_.erase(step);
+}
+
+void PolicyRole::ForgetAhead() {
+  absl::MutexLock lock(&steps_mutex_);
+  steps_.clear();
+}
+
+absl::StatusOr<v1::DataflowResult> PolicyRole::RunDataflowStage(const v1::DataflowOp& op) {
+  if (op.op() == "weight_sync") return SyncWeights(op);
+  RETURN_IF_ERROR(CheckTurn(op));
   const absl::Time start = absl::Now();
+  Communicator& ranks = op.beside() ? *beside_ : *communicator_;
+  ASSIGN_OR_RETURN(const std::shared_ptr<Step> step, StepOf(op));
   v1::DataflowResult result;
-  const absl::Status status = op.op() == "generate"        ? GenerateStage(&*step_)
-                              : op.op() == "reward"        ? RewardStage(&*step_)
-                              : op.op() == "filter"        ? FilterStage(&*step_)
-                              : op.op() == "logprob"       ? LogProbStage(&*step_)
-                              : op.op() == "ref_logprob"   ? RefLogProbStage(&*step_)
-                              : op.op() == "values"        ? ValuesStage(&*step_)
-                              : op.op() == "advantage"     ? AdvantageStage(&*step_)
-                              : op.op() == "update_critic" ? UpdateCriticStage(&*step_)
-                                                           : UpdateStage(&*step_, result.mutable_ended_step());
+  const absl::Status status = [&]() -> absl::Status {
+    if (op.inputs_size() > 0) {
+      const absl::StatusOr<int64_t> bytes = FetchInputs(op, step.get());
+      RETURN_IF_ERROR(ranks.Agree(bytes.status()));
+      result.set_received_bytes(*bytes);
+    }
+    {
+      absl::MutexLock lock(&steps_mutex_);
+      RETURN_IF_ERROR(CheckInputs(op, *step));
+    }
+    return op.op() == "generate"        ? GenerateStage(step.get())
+           : op.op() == "reward"        ? RewardStage(step.get(), ranks)
+           : op.op() == "filter"        ? FilterStage(step.get())
+           : op.op() == "logprob"       ? LogProbStage(step.get())
+           : op.op() == "ref_logprob"   ? RefLogProbStage(step.get())
+           : op.op() == "values"        ? ValuesStage(step.get())
+           : op.op() == "advantage"     ? AdvantageStage(step.get())
+           : op.op() == "update_critic" ? UpdateCriticStage(step.get())
+                                        : UpdateStage(step.get(), result.mutable_ended_step());
+  }();
   if (!status.ok()) {
-    step_.reset();
+    DropStep(op.step());
     return status;
   }
-  step_->done.insert(op.op());
   result.set_step(op.step());
   result.set_stage(op.stage());
   double tokens = 0;
-  for (const Answer& answer : step_->answers) tokens += static_cast<double>(answer.tokens());
-  std::vector<double> counts = {static_cast<double>(step_->answers.size()), tokens};
-  RETURN_IF_ERROR(communicator_->AllReduceSum(absl::MakeSpan(counts)));
+  for (const Answer& answer : step->answers) tokens += static_cast<double>(answer.tokens());
+  std::vector<double> counts = {static_cast<double>(step->answers.size()), tokens};
+  RETURN_IF_ERROR(ranks.AllReduceSum(absl::MakeSpan(counts)));
   result.set_samples(static_cast<int64_t>(counts[0]));
   result.set_tokens(static_cast<int64_t>(counts[1]));
   result.set_seconds(absl::ToDoubleSeconds(absl::Now() - start));
   Failpoint(absl::StrCat("engine.stage.", op.op()).c_str());
   if (!op.ends_step()) {
-    step_->seconds[op.op()] = result.seconds();
+    RETURN_IF_ERROR(KeepOutputs(op, result.seconds(), step.get(), &result));
+    {
+      absl::MutexLock lock(&steps_mutex_);
+      step->done.insert(op.op());
+    }
+    if (op.drops_step()) DropStep(op.step());
     return result;
   }
   // Only now: the numbers of the step are to have this stage's time too.
   v1::StepMetrics& ended = *result.mutable_ended_step();
-  double seconds = result.seconds();
-  (*ended.mutable_phase_seconds())[op.op()] = seconds;
-  for (const auto& [phase, value] : step_->seconds) {
-    (*ended.mutable_phase_seconds())[phase] = value;
-    seconds += value;
-  }
-  ended.set_seconds(seconds);
-  step_.reset();
+  (*ended.mutable_phase_seconds())[op.op()] = result.seconds();
+  // Of the whole, not of the sum: stages run beside each other, and may have been waited for.
+  const absl::Time now = absl::Now();
+  ended.set_seconds(absl::ToDoubleSeconds(now - step_since_));
+  step_since_ = now;
+  DropStep(op.step());
   if (metrics_log_ != nullptr) RETURN_IF_ERROR(metrics_log_->Write(ended));
   return result;
 }
 
+absl::StatusOr<v1::CheckpointResult> PolicyRole::SaveCheckpoint(const v1::SaveCheckpointOp& op) {
+  auto saved = ModelRole::SaveCheckpoint(op);
+  step_since_ = absl::Now();
+  return saved;
+}
+
 absl::StatusOr<v1::ValidationMetrics> PolicyRole::InferBatch(const v1::InferBatchOp& op) {
-  RETURN_IF_ERROR(RequireModel());
-  if (validation_ == nullptr || rollout_ == nullptr) {
+  if (has_policy()) RETURN_IF_ERROR(RequireModel());
+  if (validation_ == nullptr || (pool_.rollout && rollout_ == nullptr)) {
     return absl::FailedPreconditionError("data.val_files: there are none to validate on");
   }
   const absl::Time start = absl::Now();
@@ -218,6 +288,7 @@ absl::StatusOr<v1::ValidationMetrics> PolicyRole::InferBatch(const v1::InferBatc
   MetricSums sums;
   std::vector<Answer> answers;
   const absl::Status local = [&]() -> absl::Status {
+    if (!pool_.rollout) return absl::OkStatus();
     ASSIGN_OR_RETURN(answers, GenerateAnswers({.prompts = validation_.get(),
                                                .rows = rows,
                                                .sampling = policy_.validation_sampling,
@@ -225,7 +296,7 @@ absl::StatusOr<v1::ValidationMetrics> PolicyRole::InferBatch(const v1::InferBatc
                                                .first_sample = kValidationStreams}));
     return ScoreAnswers(*validation_, absl::MakeSpan(answers), "val/", &sums);
   }();
-  RETURN_IF_ERROR(communicator_->Agree(local));
+  RETURN_IF_ERROR(world_->Agree(local));
   if (judged_) AddEvaluation(answers, spec_.rollout().val_kwargs().n(), &sums);
   for (const Answer& answer : answers) {
     sums.AddMean("val/response_length/mean", static_cast<double>(answer.response_tokens()));
@@ -235,10 +306,10 @@ absl::StatusOr<v1::ValidationMetrics> PolicyRole::InferBatch(const v1::InferBatc
     if (!judged_ || !answer.score.has_value()) continue;
     sums.AddMean(absl::StrCat("val/score/", validation_->prompt(answer.row).data_source, "/mean"), *answer.score);
   }
-  ASSIGN_OR_RETURN(auto numbers, sums.Reduce(*communicator_));
+  ASSIGN_OR_RETURN(auto numbers, sums.Reduce(*world_));
   v1::ValidationMetrics metrics;
   // What nobody judges is as good as it is near to the reference: the loss of distillation.
-  if (!judged_ && reference_ != nullptr) {
+  if (!judged_ && NeedsReference(spec_)) {
     ASSIGN_OR_RETURN(const double divergence, MeasureDivergence(absl::MakeSpan(answers)));
     metrics.set_loss(divergence);
     metrics.set_scored_tokens(static_cast<int64_t>(numbers["response_tokens"]));
@@ -250,6 +321,7 @@ absl::StatusOr<v1::ValidationMetrics> PolicyRole::InferBatch(const v1::InferBatc
   metrics.mutable_metrics()->insert(numbers.begin(), numbers.end());
   metrics.set_seconds(absl::ToDoubleSeconds(absl::Now() - start));
   RETURN_IF_ERROR(NoteValidation(&metrics));
+  step_since_ = absl::Now();
   if (metrics_log_ != nullptr) RETURN_IF_ERROR(metrics_log_->Write(metrics));
   return metrics;
 }

@@ -41,7 +41,7 @@ absl::StatusOr<std::vector<Answer>> PolicyRole::GenerateAnswers(const GenerateOr
   std::vector<Answer> answers;
   std::vector<RolloutRequest> requests;
   const auto world = static_cast<size_t>(communicator_->world_size());
-  for (size_t place = static_cast<size_t>(options_.rank); place < order.rows.size(); place += world) {
+  for (size_t place = static_cast<size_t>(communicator_->rank()); place < order.rows.size(); place += world) {
     for (int64_t i = 0; i < order.n; ++i) {
       Answer& answer = answers.emplace_back();
       answer.place = static_cast<int64_t>(place);
@@ -60,6 +60,7 @@ absl::StatusOr<std::vector<Answer>> PolicyRole::GenerateAnswers(const GenerateOr
   auto samples = rollout_->Generate(std::move(requests));
   rollout_->FreeCache();
   RETURN_IF_ERROR(samples.status());
+  if (weights_ != nullptr) RETURN_IF_ERROR(weights_->device_status());
   for (size_t i = 0; i < answers.size(); ++i) {
     RolloutSample& sample = (*samples)[i];
     answers[i].response_ids = std::move(sample.token_ids);
@@ -107,7 +108,7 @@ absl::Status PolicyRole::ScoreAnswers(const PromptDataset& prompts, absl::Span<A
 }
 
 absl::StatusOr<PolicyRole::Generated> PolicyRole::GenerateBatch(Step* step) {
-  const int64_t batch = batches_done_ + step->batches++;
+  const int64_t batch = step->step - 1 + further_batches_ + step->batches++;
   Generated generated;
   ASSIGN_OR_RETURN(generated.prompts, train_->PromptsForStep(batch));
   const int64_t n = spec_.rollout().n();
@@ -141,15 +142,17 @@ absl::StatusOr<PolicyRole::Generated> PolicyRole::GenerateBatch(Step* step) {
   return generated;
 }
 
-absl::Status PolicyRole::ScoreBatch(Generated* generated, Step* step) {
+absl::Status PolicyRole::ScoreBatch(absl::Span<Answer> answers, absl::Span<Answer> baselines, Step* step,
+                                    Communicator& ranks) {
+  MetricSums& metrics = step->reward_metrics;
   const absl::Status local = [&]() -> absl::Status {
-    RETURN_IF_ERROR(ScoreAnswers(*train_, absl::MakeSpan(generated->answers), "", &step->metrics));
-    return ScoreAnswers(*train_, absl::MakeSpan(generated->baselines), "baseline/", &step->metrics);
+    RETURN_IF_ERROR(ScoreAnswers(*train_, answers, "", &metrics));
+    return ScoreAnswers(*train_, baselines, "baseline/", &metrics);
   }();
-  RETURN_IF_ERROR(communicator_->Agree(local));
+  RETURN_IF_ERROR(ranks.Agree(local));
   for (RewardModel* model : reward_models_) step->flops += model->TakeFlops();
-  for (const Answer& answer : generated->answers) {
-    if (judged_ && answer.score.has_value()) step->metrics.AddSpread("critic/score", *answer.score);
+  for (const Answer& answer : answers) {
+    if (judged_ && answer.score.has_value()) metrics.AddSpread("critic/score", *answer.score);
   }
   return absl::OkStatus();
 }
@@ -159,18 +162,17 @@ absl::Status PolicyRole::GenerateStage(Step* step) {
   step->prompts = std::move(generated.prompts);
   step->answers = std::move(generated.answers);
   step->baselines = std::move(generated.baselines);
-  return absl::OkStatus();
+  // Which answers are trained on is not known before they are filtered.
+  return policy_.filter_metric.empty() ? BalanceStep(step) : absl::OkStatus();
 }
 
-absl::Status PolicyRole::RewardStage(Step* step) {
-  Generated generated = {.prompts = {}, .answers = std::move(step->answers), .baselines = std::move(step->baselines)};
-  const absl::Status scored = ScoreBatch(&generated, step);
-  step->answers = std::move(generated.answers);
-  step->baselines = std::move(generated.baselines);
-  return scored;
+absl::Status PolicyRole::RewardStage(Step* step, Communicator& ranks) {
+  return ScoreBatch(absl::MakeSpan(step->answers), absl::MakeSpan(step->baselines), step, ranks);
 }
 
 absl::Status PolicyRole::BalanceStep(Step* step) {
+  // Between pools answers go by their place.
+  if (world_ != communicator_) return absl::OkStatus();
   const AdvantageEstimatorInfo& estimator = InfoOf(policy_.advantage.estimator);
   const std::vector<int64_t> mini_batch_of_place =
       MiniBatchOfPlaces(*step, /*pass=*/0, spec_.actor().ppo_mini_batch_size());
@@ -199,7 +201,6 @@ absl::Status PolicyRole::FillLogProbs(CausalLm& model, absl::Span<const PackedAn
 }
 
 absl::Status PolicyRole::LogProbStage(Step* step) {
-  RETURN_IF_ERROR(BalanceStep(step));
   const int64_t token_slots = spec_.data().max_token_len_per_gpu();
   int64_t micro_batches = 0;
   const absl::Status filled = [&]() -> absl::Status {
@@ -255,12 +256,13 @@ absl::Status PolicyRole::RefLogProbStage(Step* step) {
 
 absl::StatusOr<double> PolicyRole::MeasureDivergence(absl::Span<Answer> answers) {
   const absl::Status local = [&]() -> absl::Status {
+    if (!pool_.rollout) return absl::OkStatus();
     ASSIGN_OR_RETURN(const std::vector<PackedAnswers> packed,
                      PackAllAnswers(answers, spec_.data().max_token_len_per_gpu()));
     RETURN_IF_ERROR(FillLogProbs(*model_, packed, &Answer::old_log_prob, answers, /*entropy=*/nullptr));
     return FillLogProbs(*reference_, packed, &Answer::ref_log_prob, answers, /*entropy=*/nullptr);
   }();
-  RETURN_IF_ERROR(communicator_->Agree(local));
+  RETURN_IF_ERROR(world_->Agree(local));
   std::vector<double> sums(2, 0.0);
   for (const Answer& answer : answers) {
     for (size_t t = 0; t < answer.response_ids.size(); ++t) {
@@ -268,11 +270,23 @@ absl::StatusOr<double> PolicyRole::MeasureDivergence(absl::Span<Answer> answers)
       sums[1] += 1;
     }
   }
-  RETURN_IF_ERROR(communicator_->AllReduceSum(absl::MakeSpan(sums)));
+  RETURN_IF_ERROR(world_->AllReduceSum(absl::MakeSpan(sums)));
   return sums[1] > 0 ? sums[0] / sums[1] : 0;
 }
 
+absl::Status PolicyRole::TakeRolloutLogProbs(Step* step) {
+  for (Answer& answer : step->answers) answer.old_log_prob = answer.rollout_log_prob;
+  const int64_t token_slots = spec_.data().max_token_len_per_gpu();
+  const auto packed = PackAllAnswers(step->answers, token_slots);
+  RETURN_IF_ERROR(communicator_->Agree(packed.status()));
+  const auto micro_batches = static_cast<double>(packed->size());
+  step->metrics.AddMax("micro_batches", micro_batches);
+  step->metrics.AddSum("token_slots", micro_batches * static_cast<double>(token_slots));
+  return absl::OkStatus();
+}
+
 absl::Status PolicyRole::AdvantageStage(Step* step) {
+  if (!has_logprob_) RETURN_IF_ERROR(TakeRolloutLogProbs(step));
   const ResponseTokens tokens(step->answers);
   std::vector<SampleReward> rewards;
   std::map<int64_t, std::optional<double>> baselines;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/failpoint.h"
 #include "common/status.h"
 #include "common/status_macros.h"
@@ -154,6 +155,7 @@ absl::Status PolicyRole::UpdateStage(Step* step, v1::StepMetrics* metrics) {
 absl::StatusOr<v1::StepMetrics> PolicyRole::EndStep(Step* step, const PolicyLossMetrics& loss,
                                                     const UpdateCounts& counts) {
   MetricSums& sums = step->metrics;
+  sums.Merge(step->reward_metrics);
   // Each rank has its part of every update's loss; the parts add up, and the step's is the mean over its updates.
   if (counts.updates > 0) {
     const double share = 1.0 / static_cast<double>(counts.updates);
@@ -197,6 +199,12 @@ absl::StatusOr<v1::StepMetrics> PolicyRole::EndStep(Step* step, const PolicyLoss
   for (const char* name : {"loss", "tokens", "response_tokens", "token_slots", "micro_batches", "flops", "samples"}) {
     numbers.erase(name);
   }
+  for (auto number = numbers.begin(); number != numbers.end();) {
+    absl::string_view name = number->first;
+    const bool is_time = absl::ConsumePrefix(&name, kSecondsOf);
+    if (is_time) (*metrics.mutable_phase_seconds())[std::string(name)] = number->second;
+    number = is_time ? numbers.erase(number) : std::next(number);
+  }
   metrics.mutable_metrics()->insert(numbers.begin(), numbers.end());
   (*metrics.mutable_metrics())["training/updates"] = static_cast<double>(counts.updates);
   counters_.samples += metrics.samples();
@@ -204,7 +212,7 @@ absl::StatusOr<v1::StepMetrics> PolicyRole::EndStep(Step* step, const PolicyLoss
   counters_.loss_tokens += metrics.scored_tokens();
   metrics.set_nonfinite_steps_total(counters_.skipped_updates);
   FillMemory(&metrics);
-  batches_done_ += step->batches;
+  further_batches_ += std::max<int64_t>(step->batches, 1) - 1;
   ++steps_done_;
   return metrics;
 }

@@ -13,7 +13,11 @@ namespace sluice::engine {
 
 EngineServiceImpl::EngineServiceImpl(std::function<std::unique_ptr<Role>(const v1::JobSpec&)> make_role, int rank,
                                      int rendezvous_port)
-    : make_role_(std::move(make_role)), rank_(rank), rendezvous_port_(rendezvous_port), stage_thread_(1) {}
+    : make_role_(std::move(make_role)),
+      rank_(rank),
+      rendezvous_port_(rendezvous_port),
+      beside_thread_(1),
+      stage_thread_(1) {}
 
 std::shared_ptr<Role> EngineServiceImpl::RoleFor(const v1::StageRequest& request) {
   absl::MutexLock lock(&mutex_);
@@ -32,7 +36,8 @@ grpc::ServerUnaryReactor* EngineServiceImpl::RunStage(grpc::CallbackServerContex
     }
     ++waiting_stages_;
   }
-  stage_thread_.Submit([=, this] {
+  ThreadPool& thread = request->dataflow().beside() ? beside_thread_ : stage_thread_;
+  thread.Submit([=, this] {
     stage_sequence_ = request->sequence();
     absl::StatusOr<v1::StageResponse> result = DispatchStage(RoleFor(*request).get(), *request, rank_);
     if (result.ok()) {

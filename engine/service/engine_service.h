@@ -1,5 +1,5 @@
-// EngineService over gRPC: stages run one at a time on a thread of their own, in the order they come; status is
-// answered at any time.
+// EngineService over gRPC: stages run one at a time on a thread of their own, in the order they come, and those that
+// run beside others (DataflowOp::beside) on another; status is answered at any time.
 #pragma once
 
 #include <atomic>
@@ -46,6 +46,7 @@ class EngineServiceImpl final : public v1::EngineService::CallbackService {
   std::shared_ptr<Role> role_ ABSL_GUARDED_BY(mutex_);
   bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;
   int waiting_stages_ ABSL_GUARDED_BY(mutex_) = 0;  // running or waiting to
+  ThreadPool beside_thread_;
   ThreadPool stage_thread_;
 };
 

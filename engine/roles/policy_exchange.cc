@@ -1,0 +1,151 @@
+// PolicyRole: what goes between pools: samples and weights.
+
+#include <arrow/api.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/failpoint.h"
+#include "common/logging.h"
+#include "common/status.h"
+#include "common/status_macros.h"
+#include "engine/roles/answer_columns.h"
+#include "engine/roles/policy_role.h"
+
+namespace sluice::engine {
+namespace {
+
+// Longer than any stage may take (controller/dataflow/attempt_options.h): what a reader has not come for by then, it
+// will not.
+constexpr absl::Duration kLease = absl::Hours(12);
+
+constexpr int64_t kMegabyte = 1'000'000;
+
+const Clock& WallClock() {
+  static const RealClock clock;
+  return clock;
+}
+
+}  // namespace
+
+absl::Status PolicyRole::ConnectFurther(const CommunicatorOptions& world) {
+  CommunicatorOptions beside = world;
+  beside.group = absl::StrCat("beside.", pool_.name);
+  beside.rank = communicator_->rank();
+  beside.world_size = communicator_->world_size();
+  beside.device = kernels::Device::Cpu();
+  ASSIGN_OR_RETURN(beside_, Communicator::Create(beside));
+  if (world_ == communicator_) return absl::OkStatus();
+
+  const Pool rollout = RolloutPool(PoolsOf(spec_));
+  if (!rollout.actor && (options_.rank == 0 || pool_.rollout)) {
+    CommunicatorOptions weights = world;
+    weights.group = "weights";
+    weights.rank = options_.rank == 0 ? 0 : 1 + options_.rank - static_cast<int>(rollout.first_rank);
+    weights.world_size = 1 + static_cast<int>(rollout.ranks);
+    ASSIGN_OR_RETURN(weights_, Communicator::Create(weights));
+  }
+  kept_ = std::make_unique<BatchStore>(&WallClock(), kLease);
+  ASSIGN_OR_RETURN(batches_, BatchServer::Start(options_.host, kept_.get()));
+  return absl::OkStatus();
+}
+
+absl::Status PolicyRole::CheckStaleness(absl::Span<const Answer> answers) const {
+  const int64_t oldest = steps_done_ - MostStaleness(spec_.rollout());
+  for (const Answer& answer : answers) {
+    if (answer.weight_version >= oldest && answer.weight_version <= steps_done_) continue;
+    return absl::FailedPreconditionError(absl::StrCat("answers of weights of version ", answer.weight_version,
+                                                      " are to train those of ", steps_done_, "; rollout.mode ",
+                                                      spec_.rollout().mode(), " trains on none older than ", oldest));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> PolicyRole::FetchInputs(const v1::DataflowOp& op, Step* step) {
+  int64_t bytes = 0;
+  for (const v1::BatchReference& input : op.inputs()) {
+    if (input.step() != op.step()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(op.op(), " of step ", op.step(), " is given samples of step ", input.step()));
+    }
+    auto fetched = FetchBatch(input.address(), input.id(), communicator_->rank(), communicator_->world_size(),
+                              absl::Seconds(spec_.engine().collective_timeout_s()));
+    RETURN_IF_ERROR(Annotate(fetched.status(), absl::StrCat("what ", input.stage(), " of step ", op.step(),
+                                                            " made on rank ", input.rank())));
+    ASSIGN_OR_RETURN(const ColumnsOrigin origin,
+                     TakeColumns(*fetched->batch, *train_, &step->answers, &step->baselines));
+    if (pool_.actor) RETURN_IF_ERROR(CheckStaleness(step->answers));
+    bytes += fetched->bytes;
+    // Numbers are of the whole batch, whoever has which part of its rows: they count where the step ends, and once.
+    if (pool_.actor && communicator_->rank() == 0) step->metrics.Merge(origin.metrics);
+    absl::MutexLock lock(&steps_mutex_);
+    step->done.insert(origin.op);
+  }
+  step->metrics.AddSum(absl::StrCat("dataflow/received_bytes/", op.stage()), static_cast<double>(bytes));
+  return bytes;
+}
+
+absl::Status PolicyRole::KeepOutputs(const v1::DataflowOp& op, double seconds, Step* step, v1::DataflowResult* result) {
+  MetricSums& metrics = op.op() == "reward" ? step->reward_metrics : step->metrics;
+  metrics.AddMax(absl::StrCat(kSecondsOf, op.op()), seconds);
+  if (op.readers() == 0) return absl::OkStatus();
+  if (!HasColumns(op.op())) return absl::InternalError(absl::StrCat(op.op(), " makes nothing for other pools"));
+  if (!op.beside()) {
+    metrics.AddSum("flops", step->flops);
+    step->flops = 0;
+  }
+  ASSIGN_OR_RETURN(const auto batch, ColumnsOf(op.op(), step->answers, step->baselines, metrics));
+  // They count where the batch goes. Where the step ends here, it is this rank that they come back to.
+  if (!pool_.actor) metrics = MetricSums();
+  v1::BatchReference* reference = result->add_outputs();
+  reference->set_step(op.step());
+  reference->set_stage(op.stage());
+  reference->set_rank(options_.rank);
+  reference->set_address(batches_->address());
+  reference->set_id(kept_->Keep(op.step(), batch, op.readers()));
+  reference->set_rows(batch->num_rows());
+  for (const auto& column : batch->columns()) {
+    for (const auto& buffer : column->data()->buffers)
+      reference->set_bytes(reference->bytes() + (buffer ? buffer->size() : 0));
+  }
+  reference->set_weight_version(step->answers.empty() ? op.weight_version() : step->answers[0].weight_version);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::DataflowResult> PolicyRole::SyncWeights(const v1::DataflowOp& op) {
+  RETURN_IF_ERROR(RequireModel());
+  if (weights_ == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat("weight_sync is asked of rank ", options_.rank,
+                                                      ", which neither has the weights for others nor waits for them"));
+  }
+  if (pool_.actor && op.weight_version() != steps_done_) {
+    return absl::FailedPreconditionError(absl::StrCat("weights of version ", op.weight_version(),
+                                                      " are asked for, but ", steps_done_, " steps are done"));
+  }
+  if (op.weight_version() < steps_done_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("weights of version ", op.weight_version(), " would follow those of ", steps_done_));
+  }
+  const absl::Time start = absl::Now();
+  const kernels::TensorView values = parameters_->values();
+  const int64_t elements = values.shape[0];
+  const int64_t bucket = std::max<int64_t>(1, spec_.rollout().update_weights_bucket_megabytes() * kMegabyte * elements /
+                                                  std::max<int64_t>(1, values.bytes()));
+  for (int64_t begin = 0; begin < elements; begin += bucket) {
+    RETURN_IF_ERROR(weights_->Broadcast(values.Rows(begin, std::min(elements, begin + bucket)), /*root=*/0));
+    Failpoint("engine.weight_bucket");
+  }
+  v1::DataflowResult result;
+  result.set_step(op.step());
+  result.set_stage(op.stage());
+  if (!pool_.actor) {
+    steps_done_ = op.weight_version();
+    result.set_received_bytes(values.bytes());
+  }
+  result.set_seconds(absl::ToDoubleSeconds(absl::Now() - start));
+  return result;
+}
+
+}  // namespace sluice::engine
