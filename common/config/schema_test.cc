@@ -1,5 +1,9 @@
 #include "common/config/schema.h"
 
+#include <google/protobuf/message.h>
+
+#include <memory>
+
 #include "common/config/field_value.h"
 #include "common/testing/status_matchers.h"
 #include "sluice/v1/job.pb.h"
@@ -29,10 +33,10 @@ TEST(SchemaTest, EveryKeyIsDocumentedAndHasADefaultOrAReasonForNone) {
 
 TEST(SchemaTest, EveryDefaultIsAValidValue) {
   const ExpandOptions expand{[](const std::string&) { return std::nullopt; }, "/folder"};
-  v1::JobSpec spec;
   for (const Section& section : Schema::Get().sections()) {
     // Any message of the section's type will do.
-    const std::unique_ptr<google::protobuf::Message> message(SectionOf(spec, section).New());
+    const auto* prototype = google::protobuf::MessageFactory::generated_factory()->GetPrototype(section.message);
+    const std::unique_ptr<google::protobuf::Message> message(prototype->New());
     for (const Key& key : section.keys) {
       if (!key.options.has_default_value() || key.options.default_value().empty()) continue;
       std::vector<ConfigError> errors;
@@ -63,6 +67,20 @@ TEST(SchemaTest, Suggestions) {
   EXPECT_EQ(Schema::Get().Suggestion("optim", "recipe"), " (recipe belongs at the top level)");
   EXPECT_EQ(Schema::Get().Suggestion("model", "max_lenght"), " (did you mean data.max_length?)");
   EXPECT_EQ(Schema::Get().Suggestion("", "banana"), "");
+}
+
+TEST(SchemaTest, ListsOfMapsHaveKeysToo) {
+  const Schema& schema = Schema::Get();
+  const Key* op = schema.Find("dataflow[].op");
+  ASSERT_NE(op, nullptr);
+  EXPECT_THAT(RulesText(*op), StartsWith("one of: generate, "));
+  EXPECT_EQ(WithoutNumbers("dataflow[12].sampling.n"), "dataflow[].sampling.n");
+  EXPECT_EQ(schema.Find(op->field), op);
+  EXPECT_EQ(schema.Find("reward.kind"), schema.Find(schema.Find("dataflow[].reward.kind")->field))
+      << "a section that is there twice is known by its first place";
+  EXPECT_EQ(schema.Suggestion("dataflow[3]", "inptus"), " (did you mean inputs?)");
+  EXPECT_EQ(schema.Suggestion("rollout", "estimator"), " (did you mean algorithm.adv_estimator?)")
+      << "what lists alone have is not offered elsewhere";
 }
 
 TEST(SchemaTest, KeysAreForKindsOfRecipes) {
