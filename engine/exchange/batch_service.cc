@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "common/grpc_channel.h"
 #include "common/grpc_status.h"
+#include "common/listen_address.h"
 #include "common/status_macros.h"
 #include "sluice/v1/engine.grpc.pb.h"
 
@@ -105,14 +106,16 @@ absl::StatusOr<std::unique_ptr<BatchServer>> BatchServer::Start(const std::strin
   grpc::ServerBuilder builder;
   ApplyServerLimits(&builder);
   int port = 0;
-  builder.AddListeningPort(absl::StrCat(host, ":0"), grpc::InsecureServerCredentials(), &port);
+  ListenAddress address;
+  address.host = host;
+  builder.AddListeningPort(FormatAddress(address, 0), grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(service.get());
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
     return absl::UnavailableError(absl::StrCat("cannot serve batches of samples on ", host));
   }
   return std::unique_ptr<BatchServer>(
-      new BatchServer(std::move(service), std::move(server), absl::StrCat(host, ":", port)));
+      new BatchServer(std::move(service), std::move(server), FormatAddress(address, port)));
 }
 
 absl::StatusOr<FetchedBatch> FetchBatch(const std::string& address, const std::string& id, int part, int parts,

@@ -22,7 +22,7 @@ class BatchServer {
   // Ends the calls that run.
   ~BatchServer();
 
-  // host:port
+  // `host:port`, or `[v6]:port`.
   const std::string& address() const { return address_; }
 
  private:

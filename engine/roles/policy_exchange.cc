@@ -131,8 +131,7 @@ absl::StatusOr<v1::DataflowResult> PolicyRole::SyncWeights(const v1::DataflowOp&
   const absl::Time start = absl::Now();
   const kernels::TensorView values = parameters_->values();
   const int64_t elements = values.shape[0];
-  const int64_t bucket = std::max<int64_t>(1, spec_.rollout().update_weights_bucket_megabytes() * kMegabyte * elements /
-                                                  std::max<int64_t>(1, values.bytes()));
+  const int64_t bucket = spec_.rollout().update_weights_bucket_megabytes() * kMegabyte / kernels::SizeOf(values.dtype);
   for (int64_t begin = 0; begin < elements; begin += bucket) {
     RETURN_IF_ERROR(weights_->Broadcast(values.Rows(begin, std::min(elements, begin + bucket)), /*root=*/0));
     Failpoint("engine.weight_bucket");

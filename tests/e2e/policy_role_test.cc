@@ -1,0 +1,134 @@
+// Roles of two pools in one process, asked by hand for what a controller would never ask: each refuses what is not its
+// turn, and says why.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "common/config/job_reader.h"
+#include "common/testing/status_matchers.h"
+#include "engine/roles/make_role.h"
+#include "tests/e2e/policy_job.h"
+
+namespace sluice::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
+
+class PolicyRoleTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    LoadOptions options;
+    options.file = job_.Path("policy.yaml");
+    options.overrides = {"model={path: " + job_.Path("model") + ", init: random}",
+                         "data.train_files=" + job_.Path("prompts.jsonl"),
+                         "trainer.default_local_dir=" + job_.Path("run"),
+                         "trainer.n_gpus_per_node=2",
+                         "pools=[{pool: train, ranks: 1, roles: actor}, {pool: answer, ranks: 1, roles: rollout}]",
+                         "engine.collective_timeout_s=60"};
+    options.working_folder = std::filesystem::current_path().string();
+    ASSERT_OK_AND_ASSIGN(const v1::JobSpec spec, LoadJobSpec(options));
+    v1::InitializeOp op;
+    *op.mutable_spec() = spec;
+    op.set_world_size(2);
+    op.set_rendezvous_address("file:" + job_.Path("rendezvous"));
+    actor_ = engine::MakeRole(spec, {.rank = 0});
+    rollout_ = engine::MakeRole(spec, {.rank = 1});
+    Both([&](engine::Role& role) { EXPECT_OK(role.Initialize(op)); });
+  }
+
+  // On a thread each: what both do together needs both.
+  void Both(const std::function<void(engine::Role&)>& body) {
+    std::thread other([&] { body(*rollout_); });
+    body(*actor_);
+    other.join();
+  }
+
+  static v1::DataflowOp Op(const std::string& op, int64_t step, int64_t version) {
+    v1::DataflowOp request;
+    request.set_op(op);
+    request.set_stage(op);
+    request.set_step(step);
+    request.set_weight_version(version);
+    return request;
+  }
+
+  // Answers and scores of a step, for the actor to fetch.
+  std::vector<v1::BatchReference> Answers(int64_t step, int64_t version) {
+    std::vector<v1::BatchReference> references;
+    for (const char* name : {"generate", "reward"}) {
+      v1::DataflowOp op = Op(name, step, version);
+      op.set_readers(1);
+      op.set_beside(op.op() == "reward");
+      const auto result = rollout_->RunDataflowStage(op);
+      EXPECT_OK(result);
+      if (result.ok()) references.push_back(result->outputs(0));
+    }
+    return references;
+  }
+
+  PolicyJob job_;
+  std::unique_ptr<engine::Role> actor_, rollout_;
+};
+
+TEST_F(PolicyRoleTest, EachPoolDoesWhatIsItsOwnAndInItsTurn) {
+  EXPECT_THAT(actor_->RunDataflowStage(Op("generate", 1, 0)).status(),
+              StatusIs(kPrecondition, HasSubstr("generate is not a stage of pool train")));
+  EXPECT_THAT(rollout_->RunDataflowStage(Op("update", 1, 0)).status(),
+              StatusIs(kPrecondition, HasSubstr("update is not a stage of pool answer")));
+  EXPECT_THAT(rollout_->RunDataflowStage(Op("generate", 1, 1)).status(),
+              StatusIs(kPrecondition, HasSubstr("weights of version 1, but those here are of 0")));
+  EXPECT_THAT(actor_->RunDataflowStage(Op("logprob", 2, 0)).status(),
+              StatusIs(kPrecondition, HasSubstr("logprob of step 2 is asked for, but 0 steps are done")));
+  EXPECT_THAT(actor_->RunDataflowStage(Op("logprob", 1, 0)).status(),
+              StatusIs(kPrecondition, HasSubstr("logprob of step 1 needs generate first")));
+  EXPECT_THAT(actor_->RunDataflowStage(Op("weight_sync", 1, 1)).status(),
+              StatusIs(kPrecondition, HasSubstr("weights of version 1 are asked for, but 0 steps are done")));
+}
+
+TEST_F(PolicyRoleTest, SamplesAreFetchedOnceAndWeightsAreOfTheirVersion) {
+  const std::vector<v1::BatchReference> made = Answers(1, 0);
+  ASSERT_EQ(made.size(), 2u);
+  EXPECT_EQ(made[0].rows(), 16);
+  EXPECT_GT(made[0].bytes(), 16 * 8 * 8) << "tokens and their log-probabilities";
+  v1::DataflowOp logprob = Op("logprob", 1, 0), advantage = Op("advantage", 1, 0), update = Op("update", 1, 0);
+  *logprob.add_inputs() = made[0];
+  ASSERT_OK_AND_ASSIGN(const auto scored, actor_->RunDataflowStage(logprob));
+  EXPECT_EQ(scored.samples(), 16);
+  EXPECT_GT(scored.received_bytes(), 16 * 8 * 8);
+  *advantage.add_inputs() = made[1];
+  ASSERT_OK(actor_->RunDataflowStage(advantage));
+  update.set_ends_step(true);
+  ASSERT_OK_AND_ASSIGN(const auto ended, actor_->RunDataflowStage(update));
+  EXPECT_EQ(ended.ended_step().samples(), 16);
+  v1::DataflowOp again = Op("logprob", 2, 0);
+  *again.add_inputs() = made[0];
+  EXPECT_THAT(actor_->RunDataflowStage(again).status(), StatusIs(kPrecondition, HasSubstr("given samples of step 1")));
+  again.mutable_inputs(0)->set_step(2);
+  EXPECT_THAT(actor_->RunDataflowStage(again).status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("what generate of step 2 made on rank 1")));
+
+  // Without new weights the answers are older than rollout.mode sync allows.
+  const std::vector<v1::BatchReference> stale = Answers(2, 0);
+  v1::DataflowOp train = Op("logprob", 2, 1);
+  *train.add_inputs() = stale[0];
+  EXPECT_THAT(actor_->RunDataflowStage(train).status(),
+              StatusIs(kPrecondition, HasSubstr("answers of weights of version 0 are to train those of 1")));
+  Both([&](engine::Role& role) { EXPECT_OK(role.RunDataflowStage(Op("weight_sync", 1, 1))); });
+  EXPECT_THAT(rollout_->RunDataflowStage(Op("generate", 2, 0)).status(),
+              StatusIs(kPrecondition, HasSubstr("weights of version 0, but those here are of 1")));
+  const std::vector<v1::BatchReference> fresh = Answers(2, 1);
+  EXPECT_EQ(fresh[0].weight_version(), 1);
+  train.clear_inputs();
+  *train.add_inputs() = fresh[0];
+  EXPECT_OK(actor_->RunDataflowStage(train));
+}
+
+}  // namespace
+}  // namespace sluice::testing
