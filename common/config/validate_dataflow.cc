@@ -35,10 +35,11 @@ const std::map<std::string, OpRules>& Rules() {
   static const auto* const rules = new std::map<std::string, OpRules>{
       {"generate", {"actor", false, {}, {}}},
       {"reward", {"reward", true, {"generate"}, {"generate"}}},
-      {"logprob", {"actor", false, {"generate"}, {"generate"}}},
-      {"ref_logprob", {"ref", false, {"generate"}, {"generate"}}},
-      {"values", {"critic", false, {"generate"}, {"generate"}}},
-      {"advantage", {"", false, {"reward", "logprob", "ref_logprob", "values"}, {"reward"}}},
+      {"filter", {"actor", false, {"reward"}, {"reward"}}},  // of recipes alone
+      {"logprob", {"actor", false, {"generate", "filter"}, {"generate"}}},
+      {"ref_logprob", {"ref", false, {"generate", "filter"}, {"generate"}}},
+      {"values", {"critic", false, {"generate", "filter"}, {"generate"}}},
+      {"advantage", {"", false, {"reward", "filter", "logprob", "ref_logprob", "values"}, {"reward"}}},
       {"update_critic", {"critic", false, {"advantage"}, {"advantage"}}},
       {"update", {"actor", false, {"advantage", "update_critic"}, {"advantage"}}}};
   return *rules;
