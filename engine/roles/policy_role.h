@@ -163,7 +163,8 @@ class PolicyRole : public ModelRole {
   std::vector<std::vector<int32_t>> MiniBatches(const Step& step, int64_t pass, int64_t size) const;
   // Which of them each place of the step is in.
   std::vector<int64_t> MiniBatchOfPlaces(const Step& step, int64_t pass, int64_t size) const;
-  // Deals the step's answers to the ranks by their length, before other stages begin. Collective.
+  // Deals the step's answers to the ranks by their length, before other stages begin; with pools it only counts how
+  // even they are. Collective.
   absl::Status BalanceStep(Step* step);
   // How much of the returns' variance the values explain, over all ranks. Collective.
   absl::StatusOr<double> ExplainedVariance(const Step& step);

@@ -162,8 +162,8 @@ absl::Status PolicyRole::GenerateStage(Step* step) {
   step->prompts = std::move(generated.prompts);
   step->answers = std::move(generated.answers);
   step->baselines = std::move(generated.baselines);
-  // Which answers are trained on is not known before they are filtered.
-  return policy_.filter_metric.empty() ? BalanceStep(step) : absl::OkStatus();
+  // Which answers are trained on is not known before they are filtered; between pools they go by their place.
+  return policy_.filter_metric.empty() && world_ == communicator_ ? BalanceStep(step) : absl::OkStatus();
 }
 
 absl::Status PolicyRole::RewardStage(Step* step, Communicator& ranks) {
@@ -171,12 +171,10 @@ absl::Status PolicyRole::RewardStage(Step* step, Communicator& ranks) {
 }
 
 absl::Status PolicyRole::BalanceStep(Step* step) {
-  // Between pools answers go by their place.
-  if (world_ != communicator_) return absl::OkStatus();
   const AdvantageEstimatorInfo& estimator = InfoOf(policy_.advantage.estimator);
   const std::vector<int64_t> mini_batch_of_place =
       MiniBatchOfPlaces(*step, /*pass=*/0, spec_.actor().ppo_mini_batch_size());
-  return BalanceAnswers({.move = spec_.trainer().balance_batch(),
+  return BalanceAnswers({.move = spec_.trainer().balance_batch() && world_ == communicator_,
                          .keep_groups = estimator.needs_groups || estimator.needs_baseline,
                          .mini_batch_of_place = mini_batch_of_place,
                          .model = &parameters_->config()},
@@ -201,6 +199,8 @@ absl::Status PolicyRole::FillLogProbs(CausalLm& model, absl::Span<const PackedAn
 }
 
 absl::Status PolicyRole::LogProbStage(Step* step) {
+  // How even the ranks of the pool are, where nothing was dealt anew.
+  if (world_ != communicator_) RETURN_IF_ERROR(BalanceStep(step));
   const int64_t token_slots = spec_.data().max_token_len_per_gpu();
   int64_t micro_batches = 0;
   const absl::Status filled = [&]() -> absl::Status {
