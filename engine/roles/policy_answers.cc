@@ -1,0 +1,182 @@
+// PolicyRole: from prompts to answers with scores, dealt to the ranks.
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/logging.h"
+#include "common/status.h"
+#include "common/status_macros.h"
+#include "engine/roles/answer_balance.h"
+#include "engine/roles/policy_role.h"
+
+namespace sluice::engine {
+namespace {
+
+// The most likely answers of remax draw from no stream of the answers that are learned.
+constexpr uint64_t kBaselineStreams = uint64_t{1} << 61;
+
+// What algorithm.filter_groups.metric says of a scored answer: a number of the reward by its name or, where one reward
+// alone gives it, without that reward's name before it. InvalidArgument: there is none.
+absl::StatusOr<double> FilterValue(const RewardResult& result, const std::string& metric) {
+  if (metric == "score") return *result.score;
+  const auto found = result.metrics.find(metric);
+  if (found != result.metrics.end()) return found->second;
+  std::vector<double> matches;
+  for (const auto& [name, value] : result.metrics) {
+    if (absl::EndsWith(name, "/" + metric)) matches.push_back(value);
+  }
+  if (matches.size() == 1) return matches[0];
+  std::string known = "score";
+  for (const auto& [name, value] : result.metrics) absl::StrAppend(&known, ", ", name);
+  return absl::InvalidArgumentError(
+      absl::StrCat("algorithm.filter_groups.metric: the reward gives no number \"", metric, "\"; it gives ", known));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Answer>> PolicyRole::GenerateAnswers(const GenerateOrder& order) {
+  std::vector<Answer> answers;
+  std::vector<RolloutRequest> requests;
+  const auto world = static_cast<size_t>(communicator_->world_size());
+  for (size_t place = static_cast<size_t>(communicator_->rank()); place < order.rows.size(); place += world) {
+    for (int64_t i = 0; i < order.n; ++i) {
+      Answer& answer = answers.emplace_back();
+      answer.place = static_cast<int64_t>(place);
+      answer.row = order.rows[place];
+      answer.sample = static_cast<uint64_t>(answer.place * order.n + i);
+      answer.prompt_ids = &order.prompts->prompt(answer.row).ids;
+      requests.push_back({.id = static_cast<int64_t>(order.first_sample + answer.sample),
+                          .prompt_ids = *answer.prompt_ids,
+                          .sampling = order.sampling,
+                          .generated = {}});
+    }
+  }
+  // Room for keys and values is only there while answers are generated.
+  RETURN_IF_ERROR(rollout_->AllocateCache());
+  rollout_->set_weight_version(steps_done_);
+  auto samples = rollout_->Generate(std::move(requests));
+  rollout_->FreeCache();
+  RETURN_IF_ERROR(samples.status());
+  if (weights_ != nullptr) RETURN_IF_ERROR(weights_->device_status());
+  for (size_t i = 0; i < answers.size(); ++i) {
+    RolloutSample& sample = (*samples)[i];
+    answers[i].response_ids = std::move(sample.token_ids);
+    answers[i].rollout_log_prob = std::move(sample.log_probs);
+    answers[i].text = std::move(sample.text);
+    answers[i].truncated = sample.finish_reason == FinishReason::kLength;
+    answers[i].weight_version = sample.weight_version;
+  }
+  return answers;
+}
+
+absl::Status PolicyRole::ScoreAnswers(const PromptDataset& prompts, absl::Span<Answer> answers,
+                                      const std::string& prefix, MetricSums* metrics) {
+  std::vector<RewardRequest> requests;
+  for (const Answer& answer : answers) {
+    const Prompt& prompt = prompts.prompt(answer.row);
+    requests.push_back({prompt.data_source, answer.text, prompt.ground_truth, prompt.extra_info_json,
+                        answer.response_tokens(), answer.truncated, *answer.prompt_ids, answer.response_ids});
+  }
+  auto results = reward_->Score(requests);
+  RETURN_IF_ERROR(Annotate(results.status(), "reward"));
+  const RewardResult* first_error = nullptr;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const RewardResult& result = (*results)[i];
+    answers[i].score = result.score;
+    answers[i].extracted = result.extracted;
+    answers[i].components = result.components;
+    if (!policy_.filter_metric.empty() && result.score.has_value()) {
+      ASSIGN_OR_RETURN(answers[i].filter_value, FilterValue(result, policy_.filter_metric));
+    }
+    if (!judged_) continue;
+    for (const auto& [name, value] : result.metrics) metrics->AddMean(absl::StrCat(prefix, "reward/", name), value);
+    if (result.error == RewardError::kNone) continue;
+    metrics->AddSum(absl::StrCat(prefix, "reward/errors/", std::string(RewardErrorName(result.error))), 1);
+    if (first_error == nullptr) first_error = &result;
+  }
+  if (first_error != nullptr) {
+    const RewardErrorCounts errors = CountErrors(*results);
+    const int64_t failed = static_cast<int64_t>(answers.size()) - errors[static_cast<size_t>(RewardError::kNone)];
+    LoggerFor("engine").Warning(
+        absl::StrCat(failed, " of ", answers.size(), " answers have no reward and are left out; the first: ",
+                     std::string(RewardErrorName(first_error->error)), ": ", first_error->message));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PolicyRole::Generated> PolicyRole::GenerateBatch(Step* step) {
+  const int64_t batch = step->step - 1 + further_batches_ + step->batches++;
+  Generated generated;
+  ASSIGN_OR_RETURN(generated.prompts, train_->PromptsForStep(batch));
+  const int64_t n = spec_.rollout().n();
+  const auto first_sample = static_cast<uint64_t>(batch * spec_.data().train_batch_size() * n);
+  const absl::Status local = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(generated.answers, GenerateAnswers({.prompts = train_.get(),
+                                                         .rows = generated.prompts.rows,
+                                                         .sampling = policy_.sampling,
+                                                         .n = n,
+                                                         .first_sample = first_sample}));
+    if (!InfoOf(policy_.advantage.estimator).needs_baseline) return absl::OkStatus();
+    SamplingParams greedy = policy_.sampling;
+    greedy.temperature = 0;
+    ASSIGN_OR_RETURN(generated.baselines, GenerateAnswers({.prompts = train_.get(),
+                                                           .rows = generated.prompts.rows,
+                                                           .sampling = greedy,
+                                                           .n = 1,
+                                                           .first_sample = kBaselineStreams}));
+    return absl::OkStatus();
+  }();
+  RETURN_IF_ERROR(communicator_->Agree(local));
+  // A forward of every token. What answers to one prompt share, and what is computed again after a preemption, is not
+  // told apart: these are the FLOPs of the model, not of the machine.
+  const ModelConfig& config = parameters_->config();
+  step->flops += (AnswerFlops(config, generated.answers) + AnswerFlops(config, generated.baselines)) / 3;
+  for (const Answer& answer : generated.answers) {
+    step->metrics.AddSpread("response_length", static_cast<double>(answer.response_tokens()));
+    step->metrics.AddMean("response_length/clip_ratio", answer.truncated ? 1 : 0);
+    step->metrics.AddSpread("prompt_length", static_cast<double>(answer.prompt_ids->size()));
+  }
+  return generated;
+}
+
+absl::Status PolicyRole::ScoreBatch(absl::Span<Answer> answers, absl::Span<Answer> baselines, Step* step,
+                                    Communicator& ranks) {
+  MetricSums& metrics = step->reward_metrics;
+  const absl::Status local = [&]() -> absl::Status {
+    RETURN_IF_ERROR(ScoreAnswers(*train_, answers, "", &metrics));
+    return ScoreAnswers(*train_, baselines, "baseline/", &metrics);
+  }();
+  RETURN_IF_ERROR(ranks.Agree(local));
+  for (RewardModel* model : reward_models_) step->flops += model->TakeFlops();
+  for (const Answer& answer : answers) {
+    if (judged_ && answer.score.has_value()) metrics.AddSpread("critic/score", *answer.score);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PolicyRole::GenerateStage(Step* step) {
+  ASSIGN_OR_RETURN(Generated generated, GenerateBatch(step));
+  step->prompts = std::move(generated.prompts);
+  step->answers = std::move(generated.answers);
+  step->baselines = std::move(generated.baselines);
+  // Which answers are trained on is not known before they are filtered; between pools they go by their place.
+  return policy_.filter_metric.empty() && world_ == communicator_ ? BalanceStep(step) : absl::OkStatus();
+}
+
+absl::Status PolicyRole::RewardStage(Step* step, Communicator& ranks) {
+  return ScoreBatch(absl::MakeSpan(step->answers), absl::MakeSpan(step->baselines), step, ranks);
+}
+
+absl::Status PolicyRole::BalanceStep(Step* step) {
+  const AdvantageEstimatorInfo& estimator = InfoOf(policy_.advantage.estimator);
+  const std::vector<int64_t> mini_batch_of_place =
+      MiniBatchOfPlaces(*step, /*pass=*/0, spec_.actor().ppo_mini_batch_size());
+  return BalanceAnswers({.move = spec_.trainer().balance_batch() && world_ == communicator_,
+                         .keep_groups = estimator.needs_groups || estimator.needs_baseline,
+                         .mini_batch_of_place = mini_batch_of_place,
+                         .model = &parameters_->config()},
+                        *train_, &step->answers, &step->baselines, *communicator_, &step->metrics);
+}
+
+}  // namespace sluice::engine
