@@ -98,6 +98,19 @@ bool Mutex::AwaitWithTimeout(const Condition& condition, Duration timeout) {
   return held;
 }
 
+bool Mutex::AwaitWithDeadline(const Condition& condition, Time deadline) {
+  SLUICE_NEXT("_ZN4absl7debian35Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE", bool, Mutex*, const Condition&,
+              Time);
+  __tsan_release(this);
+  bool held = false;
+  {
+    IgnoreReads ignore;
+    held = next(this, condition, deadline);
+  }
+  __tsan_acquire(this);
+  return held;
+}
+
 void CondVar::Wait(Mutex* mutex) {
   SLUICE_NEXT("_ZN4absl7debian37CondVar4WaitEPNS0_5MutexE", void, CondVar*, Mutex*);
   __tsan_release(mutex);
