@@ -45,4 +45,25 @@ absl::Status CheckLeadingView(std::string_view kernel, std::string_view argument
   return CheckView(kernel, argument, view, view.dtype, view.shape, stream.device, layout);
 }
 
+absl::Status CheckScoredSlots(std::string_view kernel, ConstTensorView scored, ConstTensorView labels, int64_t tokens,
+                              int64_t vocabulary) {
+  if (!scored.device.is_cpu()) return absl::OkStatus();
+  int64_t previous = -1;
+  for (int64_t i = 0; i < scored.dim(0); ++i) {
+    const int64_t slot = scored.as<int32_t>()[i];
+    if (slot <= previous || slot >= tokens) {
+      return InvalidArgument(
+          kernel, "scored",
+          absl::StrCat("slot ", slot, " after slot ", previous, ": expected ascending ones below ", tokens));
+    }
+    previous = slot;
+    const int32_t label = labels.as<int32_t>()[slot];
+    if (label < 0 || label >= vocabulary) {
+      return InvalidArgument(kernel, "labels",
+                             absl::StrCat("slot ", slot, " holds ", label, ", the vocabulary has ", vocabulary));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace sluice::kernels

@@ -23,6 +23,11 @@ absl::Status CheckView(std::string_view kernel, std::string_view argument, Const
 absl::Status CheckLeadingView(std::string_view kernel, std::string_view argument, ConstTensorView view, int rank,
                               Stream stream, Layout layout = Layout::kDense);
 
+// InvalidArgument unless the slots in `scored` [S] int32 ascend below `tokens` and each has a label of the vocabulary
+// in `labels` [tokens] int32. Only where the host can read them: OK on CUDA.
+absl::Status CheckScoredSlots(std::string_view kernel, ConstTensorView scored, ConstTensorView labels, int64_t tokens,
+                              int64_t vocabulary);
+
 absl::Status InvalidArgument(std::string_view kernel, std::string_view argument, std::string_view problem);
 
 }  // namespace sluice::kernels

@@ -1,11 +1,10 @@
 #include "engine/roles/answer_balance.h"
+#include "engine/comm/gather_values.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <string>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 
 #include "common/status_macros.h"
@@ -23,21 +22,14 @@ struct AnswerSize {
   int64_t tokens = 0;
   int64_t rank = 0;
 };
-static_assert(std::is_trivially_copyable_v<AnswerSize>, "it goes from rank to rank as bytes");
 
 absl::StatusOr<std::vector<AnswerSize>> GatherSizes(absl::Span<const Answer> answers, Communicator& communicator) {
   std::vector<AnswerSize> own;
   for (const Answer& answer : answers) {
     own.push_back({answer.place, answer.sample, answer.tokens(), communicator.rank()});
   }
-  const std::string bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(AnswerSize));
-  ASSIGN_OR_RETURN(const std::vector<std::string> ranks, communicator.AllGather(bytes));
-  std::vector<AnswerSize> all;
-  for (const std::string& rank : ranks) {
-    const size_t begin = all.size();
-    all.resize(begin + rank.size() / sizeof(AnswerSize));
-    if (!rank.empty()) std::memcpy(all.data() + begin, rank.data(), rank.size());
-  }
+  ASSIGN_OR_RETURN(auto gathered, AllGatherValues<AnswerSize>(own, communicator));
+  std::vector<AnswerSize> all = std::move(gathered.all);
   // The order of the data, whoever generated what.
   std::sort(all.begin(), all.end(), [](const AnswerSize& a, const AnswerSize& b) {
     return std::tie(a.place, a.sample) < std::tie(b.place, b.sample);

@@ -1,7 +1,6 @@
 // PolicyRole: groups that teach nothing, and others in their place.
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 #include <string>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "common/logging.h"
 #include "common/status_macros.h"
 #include "engine/advantage/dynamic_sampling.h"
+#include "engine/comm/gather_values.h"
 #include "engine/roles/policy_role.h"
 
 namespace sluice::engine {
@@ -23,16 +23,9 @@ FilteredGroups Filter(absl::Span<const Answer> answers) {
 }
 
 absl::StatusOr<std::vector<uint64_t>> GatherPlaces(absl::Span<const uint64_t> own, Communicator& communicator) {
-  const std::string bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(uint64_t));
-  ASSIGN_OR_RETURN(const std::vector<std::string> ranks, communicator.AllGather(bytes));
-  std::vector<uint64_t> all;
-  for (const std::string& rank : ranks) {
-    const size_t begin = all.size();
-    all.resize(begin + rank.size() / sizeof(uint64_t));
-    if (!rank.empty()) std::memcpy(all.data() + begin, rank.data(), rank.size());
-  }
-  std::sort(all.begin(), all.end());
-  return all;
+  ASSIGN_OR_RETURN(auto gathered, AllGatherValues<uint64_t>(own, communicator));
+  std::sort(gathered.all.begin(), gathered.all.end());
+  return std::move(gathered.all);
 }
 
 void Append(std::vector<Answer>&& from, std::vector<Answer>* to) {

@@ -1,6 +1,6 @@
 #include "engine/roles/token_selection.h"
+#include "engine/comm/gather_values.h"
 
-#include <cstring>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -27,16 +27,8 @@ absl::Status SelectTokens(const TokenSelectionOptions& options, absl::Span<const
                      .advantage = answer.advantage[t]});
     }
   }
-  const std::string bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(CovarianceToken));
-  ASSIGN_OR_RETURN(const std::vector<std::string> ranks, communicator.AllGather(bytes));
-  std::vector<CovarianceToken> all;
-  size_t own_begin = 0;
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    const size_t begin = all.size();
-    if (static_cast<int>(rank) == communicator.rank()) own_begin = begin;
-    all.resize(begin + ranks[rank].size() / sizeof(CovarianceToken));
-    std::memcpy(all.data() + begin, ranks[rank].data(), ranks[rank].size());
-  }
+  ASSIGN_OR_RETURN(const auto gathered, AllGatherValues<CovarianceToken>(own, communicator));
+  const auto& [all, own_begin] = gathered;
   const std::vector<uint8_t> selected = options.mode == PolicyLossMode::kKlCov
                                             ? SelectKlCov(options.kl_cov_ratio, all)
                                             : SelectClipCov(options.clip_cov, all, seed);

@@ -16,27 +16,6 @@ constexpr std::string_view kKernel = "distillation";
 // two temporaries.
 constexpr int64_t kRowsHeld = 7;
 
-// The values of scored and labels, where the host can read them.
-absl::Status CheckSlots(const DistillationInputs& in) {
-  if (!in.scored.device.is_cpu()) return absl::OkStatus();
-  int64_t previous = -1;
-  for (int64_t i = 0; i < in.scored.dim(0); ++i) {
-    const int64_t slot = in.scored.as<int32_t>()[i];
-    if (slot <= previous || slot >= in.hidden.dim(0)) {
-      return InvalidArgument(
-          kKernel, "scored",
-          absl::StrCat("slot ", slot, " after slot ", previous, ": expected ascending ones below ", in.hidden.dim(0)));
-    }
-    previous = slot;
-    const int32_t label = in.labels.as<int32_t>()[slot];
-    if (label < 0 || label >= in.weight.dim(0)) {
-      return InvalidArgument(kKernel, "labels",
-                             absl::StrCat("slot ", slot, " holds ", label, ", the vocabulary has ", in.weight.dim(0)));
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckInputs(const DistillationInputs& in, Stream stream) {
   RETURN_IF_ERROR(CheckLeadingView(kKernel, "hidden", in.hidden, 2, stream));
   RETURN_IF_ERROR(CheckLeadingView(kKernel, "weight", in.weight, 2, stream));
@@ -59,7 +38,7 @@ absl::Status CheckInputs(const DistillationInputs& in, Stream stream) {
   if (in.logits_bytes <= 0) {
     return InvalidArgument(kKernel, "logits_bytes", absl::StrCat(in.logits_bytes, " is not positive"));
   }
-  return CheckSlots(in);
+  return CheckScoredSlots(kKernel, in.scored, in.labels, in.hidden.dim(0), in.weight.dim(0));
 }
 
 template <typename Args>
