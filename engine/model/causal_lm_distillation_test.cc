@@ -180,7 +180,7 @@ TEST_P(CausalLmDistillationTest, AShorterHeadLeavesTheRestAlone) {
   Teaching teaching = ByTeacher(golden_->batch);
   int32_t most = 0;
   for (const int32_t label : golden_->batch.labels) most = std::max(most, label);
-  if (most + 1 >= golden_->config.vocab_size) GTEST_SKIP() << "the batch uses the last token";
+  ASSERT_LT(most + 1, golden_->config.vocab_size) << "the batch uses the last token";
   teaching.head = teaching.head.Rows(0, most + 1);
   ASSERT_OK(PoisonGradients());
   ASSERT_OK(student_->ForwardBackward(golden_->batch, teaching, 1.0, GradientMode::kOverwrite));
