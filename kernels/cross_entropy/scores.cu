@@ -1,11 +1,12 @@
 // A cluster keeps its rows and goes through tiles of 256 words, so that a thread has the running sums of its two rows
-// in registers (Milakov & Gimelshein 2018, online softmax). Where the rows are too few for all multiprocessors the
-// vocabulary is cut into parts, and their sums are joined at the end, in the order of the parts.
+// in registers. Where the rows are too few for all multiprocessors the vocabulary is cut into parts, and their sums are
+// joined at the end, in the order of the parts.
 #include <algorithm>
 
 #include "common/status_macros.h"
 #include "kernels/cross_entropy/rows.h"
 #include "kernels/cross_entropy/scores.h"
+#include "kernels/cross_entropy/softmax_sums.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/gemm/gemm.cuh"
 
@@ -13,41 +14,10 @@ namespace sluice::kernels::cuda {
 namespace {
 
 constexpr std::string_view kKernel = "cross_entropy";
-constexpr float kLog2E = 1.44269504f;
-constexpr float kLn2 = 0.693147181f;
-// Less than every logit, and finite: its distance to another one times 0 is 0.
-constexpr float kNoTop = -1e20f;
-// In place of a word that does not exist; far below kNoTop, so that it never is the top itself.
+// In place of a word that does not exist; far below Sums::kNoTop, so that it never is the top itself.
 constexpr float kNoLogit = -1e26f;
 
-__device__ __forceinline__ float Exp2(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-
-// Of logits in units of log 2: the sums of 2^(x - top) and (x - top) 2^(x - top).
-struct Sums {
-  float top = kNoTop;
-  float exp = 0.0f;
-  float weighted = 0.0f;
-};
-
-__device__ __forceinline__ void RaiseTop(float top, Sums& sums) {
-  const float step = sums.top - top;  // <= 0
-  const float factor = Exp2(step);
-  sums.weighted = factor * (sums.weighted + step * sums.exp);
-  sums.exp *= factor;
-  sums.top = top;
-}
-
-__device__ __forceinline__ void Join(Sums other, Sums& sums) {
-  const float top = fmaxf(sums.top, other.top);
-  RaiseTop(top, sums);
-  RaiseTop(top, other);
-  sums.exp += other.exp;
-  sums.weighted += other.weighted;
-}
+using Sums = SoftmaxSums<PowerOfTwo>;  // of logits in units of log 2
 
 // What a part of the vocabulary gave for a row.
 struct Partial {
@@ -104,13 +74,13 @@ struct ScoreEpilogue {
   template <int kHalf>
   __device__ __forceinline__ void Add(const float (&sums)[hopper::kSums], int first_word, State& state) const {
     Sums& of_row = state.sums[kHalf];
-    float top = kNoTop;
+    float top = Sums::kNoTop;
 #pragma unroll
     for (int j = 0; j < hopper::kSums / 4; ++j) {
       top = fmaxf(top, fmaxf(sums[4 * j + 2 * kHalf], sums[4 * j + 2 * kHalf + 1]));
     }
     top *= scale;
-    if (top > of_row.top) RaiseTop(top, of_row);
+    if (top > of_row.top) of_row.RaiseTop(top);
     float exp[2] = {0.0f, 0.0f}, weighted[2] = {0.0f, 0.0f};
 #pragma unroll
     for (int j = 0; j < hopper::kSums / 4; ++j) {
@@ -156,9 +126,8 @@ struct ScoreEpilogue {
       float label_logit = state.label_logit[half];
 #pragma unroll
       for (int lanes = 1; lanes < 4; lanes *= 2) {
-        Join({__shfl_xor_sync(kFullWarp, sums.top, lanes), __shfl_xor_sync(kFullWarp, sums.exp, lanes),
-              __shfl_xor_sync(kFullWarp, sums.weighted, lanes)},
-             sums);
+        sums.Join({__shfl_xor_sync(kFullWarp, sums.top, lanes), __shfl_xor_sync(kFullWarp, sums.exp, lanes),
+                   __shfl_xor_sync(kFullWarp, sums.weighted, lanes)});
         label_logit += __shfl_xor_sync(kFullWarp, label_logit, lanes);
       }
       const int own = RowOfLane(row, half);
@@ -187,7 +156,7 @@ __global__ void __launch_bounds__(kJoinThreads) JoinParts(ScoreArguments args) {
   Partial total = args.partials[row];
   for (int part = 1; part < args.parts; ++part) {
     const Partial partial = args.partials[static_cast<int64_t>(part) * args.rows + row];
-    Join(partial.sums, total.sums);
+    total.sums.Join(partial.sums);
     total.label_logit += partial.label_logit;
   }
   const int slot = args.slots[row], label = args.labels[slot];
@@ -238,7 +207,7 @@ absl::Status ScoreFused(const CrossEntropyForward& args, void* workspace, int64_
     ConstTensorView hidden = in.hidden.Rows(first, std::min(first + rows, in.hidden.dim(0)));
     if (!in_place) {
       const TensorView gathered(workspace, DType::kBFloat16, {rows, hidden_size}, in.hidden.device);
-      GatherScoredRows(in.hidden, in.scored.as<int32_t>() + first, rows, gathered, stream);
+      RETURN_IF_ERROR(GatherScoredRows(in.hidden, in.scored.as<int32_t>() + first, rows, gathered, stream));
       hidden = gathered;
     }
     auto* const partials = reinterpret_cast<Partial*>(static_cast<char*>(workspace) + Aligned(rows * row_bytes));
