@@ -52,11 +52,19 @@ absl::StatusOr<std::vector<Answer>> PolicyRole::GenerateAnswers(const GenerateOr
                           .generated = {}});
     }
   }
-  // Room for keys and values is only there while answers are generated.
+  // Room for keys and values is only there while answers are generated: the switch between training and generation is
+  // to take it and to give it back.
+  const absl::Time start = absl::Now();
   RETURN_IF_ERROR(rollout_->AllocateCache());
   rollout_->set_weight_version(steps_done_);
+  const absl::Time allocated = absl::Now();
   auto samples = rollout_->Generate(std::move(requests));
+  const absl::Time generated = absl::Now();
   rollout_->FreeCache();
+  if (order.metrics != nullptr) {
+    order.metrics->AddMax(absl::StrCat(kSecondsOf, "switch"),
+                          absl::ToDoubleSeconds((allocated - start) + (absl::Now() - generated)));
+  }
   RETURN_IF_ERROR(samples.status());
   if (weights_ != nullptr) RETURN_IF_ERROR(weights_->device_status());
   for (size_t i = 0; i < answers.size(); ++i) {
@@ -116,7 +124,8 @@ absl::StatusOr<PolicyRole::Generated> PolicyRole::GenerateBatch(Step* step) {
                                                          .rows = generated.prompts.rows,
                                                          .sampling = policy_.sampling,
                                                          .n = n,
-                                                         .first_sample = first_sample}));
+                                                         .first_sample = first_sample,
+                                                         .metrics = &step->metrics}));
     if (!InfoOf(policy_.advantage.estimator).needs_baseline) return absl::OkStatus();
     SamplingParams greedy = policy_.sampling;
     greedy.temperature = 0;
@@ -124,7 +133,8 @@ absl::StatusOr<PolicyRole::Generated> PolicyRole::GenerateBatch(Step* step) {
                                                            .rows = generated.prompts.rows,
                                                            .sampling = greedy,
                                                            .n = 1,
-                                                           .first_sample = kBaselineStreams}));
+                                                           .first_sample = kBaselineStreams,
+                                                           .metrics = &step->metrics}));
     return absl::OkStatus();
   }();
   RETURN_IF_ERROR(communicator_->Agree(local));

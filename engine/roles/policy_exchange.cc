@@ -11,6 +11,7 @@
 #include "common/logging.h"
 #include "common/status.h"
 #include "common/status_macros.h"
+#include "engine/device/engine_stream.h"
 #include "engine/roles/answer_columns.h"
 #include "engine/roles/policy_role.h"
 
@@ -136,6 +137,9 @@ absl::StatusOr<v1::DataflowResult> PolicyRole::SyncWeights(const v1::DataflowOp&
     RETURN_IF_ERROR(weights_->Broadcast(values.Rows(begin, std::min(elements, begin + bucket)), /*root=*/0));
     Failpoint("engine.weight_bucket");
   }
+  // Only issued so far, on a GPU. The stage's time is the transfer's, and a peer that is gone is named by this stage.
+  RETURN_IF_ERROR(Synchronize(device_));
+  RETURN_IF_ERROR(weights_->device_status());
   v1::DataflowResult result;
   result.set_step(op.step());
   result.set_stage(op.stage());
@@ -144,6 +148,7 @@ absl::StatusOr<v1::DataflowResult> PolicyRole::SyncWeights(const v1::DataflowOp&
     result.set_received_bytes(values.bytes());
   }
   result.set_seconds(absl::ToDoubleSeconds(absl::Now() - start));
+  if (pool_.actor) weight_sync_seconds_ = result.seconds();
   return result;
 }
 

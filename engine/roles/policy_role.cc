@@ -262,6 +262,9 @@ absl::StatusOr<v1::DataflowResult> PolicyRole::RunDataflowStage(const v1::Datafl
   // Only now: the numbers of the step are to have this stage's time too.
   v1::StepMetrics& ended = *result.mutable_ended_step();
   (*ended.mutable_phase_seconds())[op.op()] = result.seconds();
+  if (weight_sync_seconds_ > 0) {
+    (*ended.mutable_phase_seconds())["weight_sync"] = std::exchange(weight_sync_seconds_, 0.0);
+  }
   // Of the whole, not of the sum: stages run beside each other, and may have been waited for.
   const absl::Time now = absl::Now();
   ended.set_seconds(absl::ToDoubleSeconds(now - step_since_));

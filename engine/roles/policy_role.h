@@ -80,8 +80,9 @@ class PolicyRole : public ModelRole {
     const PromptDataset* prompts;
     absl::Span<const int64_t> rows;  // by place, of all ranks
     SamplingParams sampling;
-    int64_t n = 1;              // answers to each
-    uint64_t first_sample = 0;  // the stream of the first place's first answer
+    int64_t n = 1;                  // answers to each
+    uint64_t first_sample = 0;      // the stream of the first place's first answer
+    MetricSums* metrics = nullptr;  // gets timing_s/switch; or null
   };
 
   absl::Status ConnectFurther(const CommunicatorOptions& world) override;
@@ -189,6 +190,7 @@ class PolicyRole : public ModelRole {
 
   std::shared_ptr<Communicator> beside_;   // the pool's ranks once more, for stages that run beside
   std::unique_ptr<Communicator> weights_;  // rank 0 and the rollout's pool; null: one pool, or not of these
+  double weight_sync_seconds_ = 0;         // rank 0: of the last one, until a step has told it
   std::unique_ptr<BatchStore> kept_;       // null: one pool
   std::unique_ptr<BatchServer> batches_;   // serves it
 };

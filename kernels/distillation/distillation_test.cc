@@ -141,7 +141,9 @@ TEST_P(DistillationTest, EqualsTheOracle) {
                    tw = tensor("teacher_weight", {vocabulary, teacher}),
                    labels = HostTensor::OfInts(golden["labels"].get<std::vector<int32_t>>()),
                    slots = HostTensor::OfInts(scored);
-  constexpr Tolerance kTolerance = {.relative = 1e-6, .absolute = 1e-6};
+  // A GPU adds the products in another order, and a divergence is a small difference of what they gave.
+  const double bound = GetParam().cuda ? 4e-6 : 1e-6;
+  const Tolerance tolerance = {.relative = bound, .absolute = bound};
   for (const nlohmann::json& c : golden["cases"]) {
     SCOPED_TRACE(c["divergence"].dump() + " top_k " + c["top_k"].dump() + " temperature " + c["temperature"].dump());
     for (const int64_t logits_bytes : {kDefaultDistillationBytes, int64_t{1}}) {
@@ -158,10 +160,10 @@ TEST_P(DistillationTest, EqualsTheOracle) {
           .logits_bytes = logits_bytes};
       Results results = PoisonedFor(in);
       ASSERT_OK(Run(ArgsOf(in, c["d_divergence"], c["d_nll"], results)));
-      EXPECT_TENSOR_NEAR(results.divergence, AtSlots(scored, c["value"], tokens), kTolerance);
-      EXPECT_TENSOR_NEAR(results.log_prob, AtSlots(scored, c["log_prob"], tokens), kTolerance);
-      EXPECT_TENSOR_NEAR(results.dhidden, AtSlots(scored, c["dhidden"], tokens), kTolerance);
-      EXPECT_TENSOR_NEAR(results.dweight, c["dweight"].get<std::vector<double>>(), kTolerance);
+      EXPECT_TENSOR_NEAR(results.divergence, AtSlots(scored, c["value"], tokens), tolerance);
+      EXPECT_TENSOR_NEAR(results.log_prob, AtSlots(scored, c["log_prob"], tokens), tolerance);
+      EXPECT_TENSOR_NEAR(results.dhidden, AtSlots(scored, c["dhidden"], tokens), tolerance);
+      EXPECT_TENSOR_NEAR(results.dweight, c["dweight"].get<std::vector<double>>(), tolerance);
 
       Results forward = PoisonedFor(in);
       ASSERT_OK(Run(DistillationForward{.in = in, .divergence = forward.divergence, .log_prob = forward.log_prob}));

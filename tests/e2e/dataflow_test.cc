@@ -177,6 +177,8 @@ TEST(PoolsTest, OneStepOffTrainsOnAnswersOfTheWeightsBefore) {
   double furthest = 0;
   for (size_t i = 0; i < steps.size(); ++i) {
     EXPECT_EQ(steps[i].at("training/staleness"), i == 0 ? 0 : 1) << i;
+    EXPECT_EQ(steps[i].contains("timing_s/weight_sync"), i == 1 || i == 2 || i == 3)
+        << i << ": the weights of step 1 to 3 are answered with, those of 4 and 5 need not be sent";
     furthest = std::max(furthest, steps[i].at("training/rollout_logprob_diff_mean"));
   }
   EXPECT_GT(furthest, 1e-4) << "what the trainer computes anew differs from what older weights gave";

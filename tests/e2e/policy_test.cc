@@ -57,6 +57,8 @@ TEST(PolicyTest, TwoRanksDoWhatOneDoes) {
   ASSERT_EQ(one.size(), both.size());
   for (size_t i = 0; i < one.size(); ++i) {
     EXPECT_EQ(both[i].at("training/updates"), 2);
+    EXPECT_GT(both[i].at("timing_s/switch"), 0);
+    EXPECT_LT(both[i].at("timing_s/switch"), both[i].at("timing_s/generate"));
     EXPECT_EQ(both[i].at("train/tokens"), one[i].at("train/tokens"));
     EXPECT_NEAR(both[i].at("perf/model_flops") / one[i].at("perf/model_flops"), 1, 1e-9);
     EXPECT_GE(both[i].at("train/token_slots"), both[i].at("train/tokens"));

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""What lies between training and generation at a published model's size, with random weights: a JSON line for each.
+
+    tools/bench/transitions.py --tokenizer models/smollm2-135m-instruct [--model qwen2.5-0.5b] [--only switch,sync] [key=value ...]
+
+  switch  one GPU for both: seconds to take the room for keys and values and to give it back
+  sync    a GPU for each: seconds of the stage weight_sync, and bytes a second. Needs two GPUs
+  async   a GPU for each and a reward that takes --reward-seconds a step, once with mode sync and once with mode async: seconds
+          of a step, and how much of it each pool computed
+
+Medians of the steps but the first two. Runs the job of configs/ that the name says, cut to a few steps; needs a tokenizer of any
+model, torch and transformers (for the shapes of peers.py).
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from peers import SHAPES
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+STEPS = 8
+# A stage of a reward that sleeps: each answer costs the same, all of a step together --reward-seconds.
+SLOW_REWARD = """import time
+def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs):
+    time.sleep({seconds})
+    return float(len(solution_str) % 2)
+"""
+
+
+def write_model(folder, name, tokenizer):
+    """config.json of the shape and the files of a tokenizer: what `model.init: random` asks for."""
+    kind, vocabulary, hidden, intermediate, layers, heads, kv_heads, head_size, tied, theta = SHAPES[name]
+    folder.mkdir()
+    for file in pathlib.Path(tokenizer).iterdir():
+        if file.suffix in (".json", ".jinja", ".txt") and file.name not in ("config.json", "generation_config.json"):
+            shutil.copy(file, folder)
+    (folder / "config.json").write_text(json.dumps({
+        "architectures": [kind + "ForCausalLM"], "model_type": kind.lower(), "vocab_size": vocabulary, "hidden_size": hidden,
+        "intermediate_size": intermediate, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads, "head_dim": head_size, "tie_word_embeddings": tied, "rope_theta": theta,
+        "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "hidden_act": "silu", "initializer_range": 0.02,
+        "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16",
+    }))  # fmt: skip
+
+
+def parameters(name):
+    kind, vocabulary, hidden, intermediate, layers, heads, kv_heads, head_size, tied, _ = SHAPES[name]
+    attention = hidden * head_size * 2 * (heads + kv_heads)
+    if kind == "Qwen2":  # biases of q, k and v
+        attention += head_size * (heads + 2 * kv_heads)
+    elif kind == "Qwen3":  # norms of q and k
+        attention += 2 * head_size
+    return vocabulary * hidden * (1 if tied else 2) + layers * (attention + 3 * hidden * intermediate + 2 * hidden) + hidden
+
+
+class Jobs:
+    def __init__(self, options, folder):
+        self.options = options
+        self.folder = folder
+        write_model(folder / "model", options.model, options.tokenizer)
+
+    def steps(self, name, config, *keys):
+        """metrics.jsonl of a run: its steps but the first two, which autotune and record."""
+        output = self.folder / name
+        command = [self.options.sluice, "run", config, f"model.path={self.folder / 'model'}", "model.init=random",
+                   "engine.model_dtype=bf16", "optim.moments_dtype=bf16", f"trainer.total_training_steps={STEPS}",
+                   "trainer.val_before_train=false", "trainer.export_hf_model=false", "checkpoint.save_contents=[extra]",
+                   "data.val_files=[]", f"trainer.default_local_dir={output}", *self.options.keys, *keys]  # fmt: skip
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SystemExit(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{(done.stdout + done.stderr)[-3000:]}")
+        lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+        return [line for line in lines if "train/loss" in line and line["step"] > 2]
+
+
+def median(steps, name):
+    """Of the steps that have it: the last ones need no new weights to be answered with."""
+    return statistics.median(step[name] for step in steps if name in step)
+
+
+def switch(jobs):
+    steps = jobs.steps("switch", "configs/grpo_smollm2_arithmetic.yaml")
+    return {"switch_ms": round(1e3 * median(steps, "timing_s/switch"), 2), "step_s": round(median(steps, "perf/seconds"), 4),
+            "generate_s": round(median(steps, "timing_s/generate"), 4)}  # fmt: skip
+
+
+def sync(jobs):
+    steps = jobs.steps("sync", "configs/dataflow_two_pools_arithmetic.yaml")
+    seconds = median(steps, "timing_s/weight_sync")
+    weights = 2 * parameters(jobs.options.model)
+    return {"weight_sync_ms": round(1e3 * seconds, 2), "gib": round(weights / 2**30, 2), "gb_per_s": round(weights / seconds / 1e9, 1)}
+
+
+def slow(jobs):
+    reward = jobs.folder / "slow_reward.py"
+    answers = 32 * 16  # of a step of the configuration
+    processes = 8
+    reward.write_text(SLOW_REWARD.format(seconds=jobs.options.reward_seconds * processes / answers))
+    result = {}
+    for mode in ("sync", "async"):
+        steps = jobs.steps(
+            "slow-" + mode, "configs/dataflow_two_pools_arithmetic.yaml", f"rollout.mode={mode}", "rollout.max_staleness=2",
+            "dataflow=[{stage: rollout, op: generate, model: actor, sampling: {n: 16}},"
+            f"{{stage: score, op: reward, inputs: [rollout], reward: {{custom_reward_function: {{path: {reward}, num_workers: {processes}}}}}}},"
+            "{stage: old_logprob, op: logprob, model: actor, inputs: [rollout]},"
+            "{stage: advantage, op: advantage, inputs: [score, old_logprob], estimator: grpo},"
+            "{stage: update, op: update, model: actor, inputs: [advantage], batch_size: 32}]",
+        )  # fmt: skip
+        second = median(steps, "perf/seconds")
+        result[mode] = {"step_s": round(second, 3), "staleness": max(step.get("training/staleness", 0) for step in steps)}
+        for stage in ("generate", "reward", "logprob", "update", "weight_sync"):
+            result[mode][stage + "_s"] = round(median(steps, "timing_s/" + stage), 4)
+    return result
+
+
+MEASUREMENTS = {"switch": switch, "sync": sync, "async": slow}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokenizer", required=True, help="folder with the files of a tokenizer")
+    parser.add_argument("--model", default="qwen2.5-0.5b", choices=sorted(SHAPES))
+    parser.add_argument("--only", default="switch,sync", help="of: " + ", ".join(MEASUREMENTS))
+    parser.add_argument("--reward-seconds", type=float, default=2.0)
+    parser.add_argument("--sluice", default=os.environ.get("SLUICE", str(ROOT / "build/bin/sluice")))
+    parser.add_argument("keys", nargs="*", help="key=value of the job")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = Jobs(options, pathlib.Path(folder))
+        for name in options.only.split(","):
+            print(json.dumps({"what": name, "model": options.model, **MEASUREMENTS[name](jobs)}), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
