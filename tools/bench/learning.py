@@ -21,11 +21,29 @@ LINES = ROOT / "docs/bench/learning.jsonl"
 PAGE = ROOT / "docs/learning.md"
 BEGIN, END = "<!-- tools/bench/learning.py writes from here -->", "<!-- to here -->"
 # By the file in configs/: what it is called, the metrics that are kept, and the one that the table is about.
+SCORES = ["critic/score/mean", "val/score/mean"]
+PAIRS = ["val/rewards/accuracies", "val/rewards/margins", "val/loss"]
 JOBS = {
-    "grpo_smollm2_arithmetic.yaml": ("GRPO, sums", ["critic/score/mean", "val/score/mean"]),
-    "ppo_smollm2_arithmetic.yaml": ("PPO with a critic, sums", ["critic/score/mean", "val/score/mean"]),
-    "dpo_smollm2_preferences.yaml": ("DPO, pairs", ["val/rewards/accuracies", "val/rewards/margins", "val/loss"]),
+    "grpo_smollm2_arithmetic.yaml": ("GRPO, sums", SCORES),
+    "ppo_smollm2_arithmetic.yaml": ("PPO with a critic, sums", SCORES),
+    "dr_grpo_smollm2_arithmetic.yaml": ("Dr. GRPO, sums", SCORES),
+    "dapo_smollm2_arithmetic.yaml": ("DAPO, sums", [*SCORES, "training/gen_batches"]),
+    "gspo_smollm2_arithmetic.yaml": ("GSPO, sums", SCORES),
+    "rloo_smollm2_arithmetic.yaml": ("RLOO, sums", SCORES),
+    "reinforce_plus_plus_smollm2_arithmetic.yaml": ("REINFORCE++, sums", SCORES),
+    "remax_smollm2_arithmetic.yaml": ("ReMax, sums", SCORES),
+    "opo_smollm2_arithmetic.yaml": ("OPO, sums", SCORES),
+    "dataflow_two_pools_arithmetic.yaml": ("GRPO on two pools, one step off, sums", [*SCORES, "training/staleness"]),
+    "dpo_smollm2_preferences.yaml": ("DPO, pairs", PAIRS),
+    "ipo_smollm2_preferences.yaml": ("IPO, pairs", PAIRS),
+    "orpo_smollm2_preferences.yaml": ("ORPO, pairs", PAIRS),
+    "simpo_smollm2_preferences.yaml": ("SimPO, pairs", PAIRS),
+    "kto_smollm2_preferences.yaml": ("KTO, labelled answers", ["val/rewards/margins", "val/loss"]),
     "reward_model_smollm2_preferences.yaml": ("Reward model, pairs", ["val/rewards/accuracies", "val/loss"]),
+    "distillation_smollm2_arithmetic.yaml": ("Distillation on policy, sums", ["actor/kl_loss"]),
+    "distill_smollm2_word_problems.yaml": ("Knowledge distillation, word problems", ["val/loss", "distillation/divergence"]),
+    "sft_smollm2_quickstart.yaml": ("Supervised, word problems", ["val/loss"]),
+    "pretrain_text.yaml": ("Pretraining from random weights, text", ["val/loss"]),
 }
 
 
