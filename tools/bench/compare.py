@@ -135,6 +135,11 @@ class Session:
         self.failures.append(name)
         print(f"compare: {name}: {command}: {reason}", file=sys.stderr, flush=True)
 
+    def program(self, work):
+        if work.program.endswith(".py"):
+            return [str(self.options.python), str(PEERS.with_name(work.program)), "--sluice", str(self.options.bench.with_name("sluice"))]
+        return [str(self.options.bench)]
+
     def peer_lines(self, work):
         lines = []
         for arguments in () if self.options.ours_only else work.peers:
@@ -146,7 +151,7 @@ class Session:
         return lines
 
     def measure(self, work):
-        command = [str(self.options.bench), *work.ours.split()]
+        command = [*self.program(work), *work.ours.split()]
         ours = self.attempt(work.name, command, self.options.timeout or work.ours_timeout_s)
         if not ours:
             return
@@ -154,7 +159,7 @@ class Session:
         for figure in work.figures:
             value = figure.ours(ours)
             if value is None:
-                self.fail(f"{work.name}/{figure.name}", "sluice-bench " + work.ours, "its output does not have this figure")
+                self.fail(f"{work.name}/{figure.name}", work.command, "its output does not have this figure")
                 continue
             peer_value = figure.peer(theirs) if figure.peer and theirs else None
             self.record({
@@ -165,7 +170,7 @@ class Session:
                 "peer_value": peer_value,
                 "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%MZ"),
                 "commit": self.commit,
-                "command": "sluice-bench " + work.ours,
+                "command": work.command,
                 "peer_command": "; ".join("peers.py " + peer for peer in work.peers) if peer_value is not None else None,
                 "versions": self.versions,
                 "gpu": self.gpu,
@@ -204,7 +209,7 @@ def main():
         sys.exit(f"compare: --only {options.only}: there is {', '.join(work.name for work in WORKS)}")
     if options.list:
         for work in works:
-            print(f"{work.name}: {work.title}\n  sluice-bench {work.ours}")
+            print(f"{work.name}: {work.title}\n  {work.command}")
             for peer in work.peers:
                 print(f"  peers.py {peer}")
         return

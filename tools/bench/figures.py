@@ -26,12 +26,17 @@ class Figure:
 class Work:
     name: str
     title: str
-    ours: str  # arguments of sluice-bench
+    ours: str  # arguments of `program`
     figures: tuple
     peers: tuple = ()  # arguments of peers.py, a run each
     ours_timeout_s: int = 180
     peer_timeout_s: int = 300
     gpus: int = 1  # of this host, that it needs
+    program: str = "sluice-bench"  # or a script of this folder, *.py
+
+    @property
+    def command(self):
+        return f"{self.program} {self.ours}"
 
 
 def field(key, **where):
@@ -99,6 +104,19 @@ def attention_figure(shape, title, goal):
 
 BOTH_DIRECTIONS = {"forward": "forward", "backward": "backward"}
 
+def transitions(model, title, switch_goal, sync_goal):
+    """What lies between training and generation, on one GPU and on two."""
+    return (
+        Work(f"switch-{model}", f"{title}: from training to generation and back, on one GPU", f"--only switch --model {model}",
+             (Figure("switch_ms", "memory taken and given back", "ms", field("switch_ms"), None, switch_goal, False),),
+             program="transitions.py"),
+        Work(f"weight_sync-{model}", f"{title}: weights from the GPU that trains to the one that generates",
+             f"--only sync --model {model}",
+             (Figure("ms", "time", "ms", field("weight_sync_ms"), None, sync_goal, False),
+              Figure("gb_per_s", "rate", "GB/s", field("gb_per_s"))), gpus=2, program="transitions.py"),
+    )  # fmt: skip
+
+
 # Steps are few where one is long: the timed half still lasts seconds, and the power cap binds within the first second.
 # Both sides do the same work; where a model with fp32 moments would not fit, ours are bf16 as the peer's always are.
 WORKS = (
@@ -139,6 +157,8 @@ WORKS = (
                field("bus_gb_per_s", collective="all_reduce", mib=mib),
                field("bus_gb_per_s", collective="all_reduce", mib=mib)) for mib in (16, 256, 2048)),
          ("collectives --gpus 2",), gpus=2),
+    *transitions("qwen2.5-0.5b", "Qwen2.5-0.5B, bf16", 100, 20),
+    *transitions("qwen2.5-7b", "Qwen2.5-7B, bf16", None, 150),
     Work("cross_entropy", "Head and loss, T16384 H896 V151936, forward + backward", "kernels --filter cross_entropy", (
         Figure("ms", "time", "ms", field("ms", kernel="cross_entropy_both_1000mib", model="qwen2.5-0.5b"),
                field("ms"), 24, False),

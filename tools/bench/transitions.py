@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What lies between training and generation at a published model's size, with random weights: a JSON line for each.
 
-    tools/bench/transitions.py --tokenizer models/smollm2-135m-instruct [--model qwen2.5-0.5b] [--only switch,sync] [key=value ...]
+    tools/bench/transitions.py [--model qwen2.5-0.5b] [--only switch,sync,async] [--tokenizer FOLDER] [key=value ...]
 
   switch  one GPU for both: seconds to take the room for keys and values and to give it back
   sync    a GPU for each: seconds of the stage weight_sync, and bytes a second. Needs two GPUs
@@ -125,7 +125,7 @@ MEASUREMENTS = {"switch": switch, "sync": sync, "async": slow}
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokenizer", required=True, help="folder with the files of a tokenizer")
+    parser.add_argument("--tokenizer", default="models/smollm2-135m-instruct", help="folder with the files of a tokenizer")
     parser.add_argument("--model", default="qwen2.5-0.5b", choices=sorted(SHAPES))
     parser.add_argument("--only", default="switch,sync", help="of: " + ", ".join(MEASUREMENTS))
     parser.add_argument("--reward-seconds", type=float, default=2.0)
