@@ -108,7 +108,8 @@ std::vector<DataflowStage> Ordered(std::vector<DataflowStage> stages) {
 }
 
 const Pool& PoolOf(const DataflowStage& stage, const std::vector<Pool>& pools) {
-  if (stage.op == "generate" || stage.op == "reward" || stage.op == "weight_sync") return RolloutPool(pools);
+  const bool answers = stage.op == "generate" || stage.op == "reward" || stage.op == "filter";
+  if (answers || stage.op == "weight_sync") return RolloutPool(pools);
   return stage.op == "ref_logprob" ? ReferencePool(pools) : ActorPool(pools);
 }
 
@@ -133,7 +134,10 @@ std::vector<DataflowStage> ListedStages(const v1::JobSpec& spec) {
 
 std::vector<DataflowStage> DataflowOf(const v1::JobSpec& spec) {
   if (!IsPolicyRecipe(spec.recipe())) return {};
-  std::vector<DataflowStage> stages = spec.recipe() == "dataflow" ? Ordered(ListedStages(spec)) : StagesOfRecipe(spec);
+  std::vector<DataflowStage> stages = spec.recipe() == "dataflow" ? ListedStages(spec) : StagesOfRecipe(spec);
+  // They follow steps, as often as trainer.test_freq and trainer.save_freq say.
+  std::erase_if(stages, [](const auto& stage) { return stage.op == "evaluate" || stage.op == "checkpoint"; });
+  if (spec.recipe() == "dataflow") stages = Ordered(std::move(stages));
   if (stages.empty()) return stages;
   if (RolloutIsSeparate(spec)) stages.push_back({"weight_sync", "weight_sync", "actor", {stages.back().name}});
   const std::vector<Pool> pools = PoolsOf(spec);

@@ -108,6 +108,43 @@ TEST(DataflowConfigTest, EveryRecipeExpandsToAFlowThatHolds) {
   }
 }
 
+// DAPO as a flow of its own, validated and saved in stages of it.
+constexpr char kFiltered[] = R"(dataflow:
+  - {stage: answers, op: generate, model: actor, sampling: {n: 4}}
+  - {stage: judge, op: reward, inputs: [answers], reward: {kind: gsm8k}}
+  - {stage: keep, op: filter, inputs: [judge], metric: acc, max_num_gen_batches: 3}
+  - {stage: old, op: logprob, model: actor, inputs: [keep]}
+  - {stage: adv, op: advantage, inputs: [keep, old]}
+  - {stage: learn, op: update, model: actor, inputs: [adv]}
+  - {stage: save, op: checkpoint, inputs: [check], every: 20}
+  - {stage: check, op: evaluate, model: actor, inputs: [learn]}
+)";
+
+TEST(DataflowConfigTest, AFilterAndWhatFollowsStepsStandForKeysToo) {
+  const LoadResult result = Load(kFiltered, {"data.val_files=/v.jsonl"});
+  ASSERT_THAT(ErrorsOf(result), IsEmpty());
+  EXPECT_TRUE(result.spec.algorithm().filter_groups().enable());
+  EXPECT_EQ(result.spec.algorithm().filter_groups().metric(), "acc");
+  EXPECT_EQ(result.spec.algorithm().filter_groups().max_num_gen_batches(), 3);
+  EXPECT_EQ(result.spec.trainer().test_freq(), "1");
+  EXPECT_EQ(result.spec.trainer().save_freq(), "20");
+  std::vector<std::string> names;
+  for (const DataflowStage& stage : DataflowOf(result.spec)) names.push_back(stage.name);
+  EXPECT_THAT(names, ElementsAre("answers", "judge", "keep", "old", "adv", "learn")) << "those of a step";
+
+  const std::string val = "data.val_files=/v.jsonl";
+  EXPECT_THAT(ErrorsOf(Load(kFiltered, {val, "trainer.test_freq=1", "algorithm.filter_groups.enable=true"})),
+              IsEmpty());
+  for (const auto& [key, place] : std::vector<std::pair<std::string, std::string>>{
+           {"algorithm.filter_groups.enable=false", "dataflow[2].op: stands for algorithm.filter_groups.enable"},
+           {"algorithm.filter_groups.metric=score", "dataflow[2].metric: stands for algorithm.filter_groups.metric"},
+           {"algorithm.filter_groups.max_num_gen_batches=4", "dataflow[2].max_num_gen_batches: stands for"},
+           {"trainer.test_freq=2", "dataflow[7].op: stands for trainer.test_freq, which says something else"},
+           {"trainer.save_freq=after_each_epoch", "dataflow[6].every: stands for trainer.save_freq"}}) {
+    EXPECT_THAT(ErrorsOf(Load(kFiltered, {val, key})), HasSubstr(place)) << key;
+  }
+}
+
 struct BadFlow {
   std::string flow;
   std::string message;
@@ -118,6 +155,8 @@ TEST(DataflowConfigTest, WhatCannotBeIsNamedWithItsPlace) {
   const std::string judge = "  - {stage: judge, op: reward, inputs: [answers], reward: {kind: gsm8k}}\n";
   const std::string adv = "  - {stage: adv, op: advantage, inputs: [judge]}\n";
   const std::string learn = "  - {stage: learn, op: update, model: actor, inputs: [adv]}\n";
+  const std::string keep = "  - {stage: keep, op: filter, inputs: [judge]}\n";
+  const std::string check = "  - {stage: check, op: evaluate, model: actor, inputs: [learn]}\n";
   const std::vector<BadFlow> cases = {
       {"", "dataflow: is needed by recipe dataflow"},
       {answers + answers + judge + adv + learn,
@@ -160,6 +199,38 @@ TEST(DataflowConfigTest, WhatCannotBeIsNamedWithItsPlace) {
        "dataflow[0].num_workers: 8 ranks are asked for, and the job has 1"},
       {"  - {stage: answers, op: generate, model: actor, sampling: {m: 3}}\n" + judge + adv + learn,
        "job.yaml:5: dataflow[0].sampling.m: unknown key"},
+      {answers + judge + keep + adv + learn,
+       "dataflow[3].inputs: advantage cannot read judge, of which keep leaves out a part; name keep"},
+      {answers + judge + keep + "  - {stage: old, op: logprob, model: actor, inputs: [answers]}\n" +
+           "  - {stage: adv, op: advantage, inputs: [keep, old]}\n" + learn,
+       "dataflow[3].inputs: logprob cannot read answers, of which keep leaves out a part; name keep"},
+      {answers + judge + keep + "  - {stage: old, op: logprob, model: actor}\n" +
+           "  - {stage: adv, op: advantage, inputs: [keep, old]}\n" + learn,
+       "dataflow[3].inputs: logprob needs what filter makes: name keep"},
+      {answers + judge + "  - {stage: keep, op: filter, inputs: [answers]}\n" +
+           "  - {stage: adv, op: advantage, inputs: [keep]}\n" + learn,
+       "dataflow[2].inputs: filter cannot read answers, which is of op generate; it reads reward"},
+      {answers + judge + "  - {stage: keep, op: filter}\n" + "  - {stage: adv, op: advantage, inputs: [keep]}\n" +
+           learn,
+       "dataflow[2].inputs: filter needs what reward makes: name judge"},
+      {answers + "  - {stage: judge, op: reward, inputs: [answers], metric: acc, reward: {kind: gsm8k}}\n" + adv +
+           learn,
+       "dataflow[1].metric: does nothing for op reward; it is an option of filter"},
+      {answers + "  - {stage: judge, op: reward, inputs: [answers], max_num_gen_batches: 2}\n" + adv + learn,
+       "dataflow[1].max_num_gen_batches: does nothing for op reward; it is an option of filter"},
+      {answers + judge + adv + learn + check, "dataflow[4].op: evaluate has no data: data.val_files is empty"},
+      {answers + judge + adv + "  - {stage: learn, op: update, model: actor, inputs: [adv, check]}\n" + check,
+       "dataflow[3].inputs: update cannot read check, which is of op evaluate"},
+      {answers + judge + adv + learn + "  - {stage: check, op: evaluate, inputs: [learn]}\n",
+       "dataflow[4].model: is needed: evaluate is done by a model, actor"},
+      {answers + judge + adv + learn + "  - {stage: save, op: checkpoint}\n",
+       "dataflow[4].inputs: checkpoint needs what update makes: name learn"},
+      {answers + judge + adv + learn + "  - {stage: save, op: checkpoint, inputs: [learn], every: 0}\n",
+       "dataflow[4].every: must be at least 1"},
+      {answers + judge + adv + learn + "  - {stage: save, op: checkpoint, inputs: [learn], num_workers: 2}\n",
+       "dataflow[4].num_workers: does nothing for op checkpoint, which has its ranks from pools"},
+      {answers + judge + adv + "  - {stage: learn, op: update, model: actor, inputs: [adv], every: 2}\n",
+       "dataflow[3].every: does nothing for op update; it is an option of evaluate and checkpoint"},
       {"  - {op: generate, model: actor}\n" + judge + adv + learn, "job.yaml:5: dataflow[0].stage: is required"},
       {"  - answers\n" + judge + adv + learn, "job.yaml:5: dataflow[0]: expected a map of keys, got a single value"},
   };
@@ -167,6 +238,11 @@ TEST(DataflowConfigTest, WhatCannotBeIsNamedWithItsPlace) {
     const LoadResult result = Load(bad.flow.empty() ? "" : "dataflow:\n" + bad.flow);
     EXPECT_THAT(ErrorsOf(result), HasSubstr(bad.message)) << bad.flow;
   }
+}
+
+TEST(DataflowConfigTest, AFilterThatIsAskedForIsThere) {
+  EXPECT_THAT(ErrorsOf(Load(kFlow, {"algorithm.filter_groups.enable=true"})),
+              HasSubstr("dataflow: has no stage of op filter, which algorithm.filter_groups.enable asks for"));
 }
 
 TEST(DataflowConfigTest, AFlowNeedsItsRecipe) {

@@ -35,15 +35,20 @@ const std::map<std::string, OpRules>& Rules() {
   static const auto* const rules = new std::map<std::string, OpRules>{
       {"generate", {"actor", false, {}, {}}},
       {"reward", {"reward", true, {"generate"}, {"generate"}}},
-      {"filter", {"actor", false, {"reward"}, {"reward"}}},  // of recipes alone
+      {"filter", {"actor", true, {"reward"}, {"reward"}}},
       {"logprob", {"actor", false, {"generate", "filter"}, {"generate"}}},
       {"ref_logprob", {"ref", false, {"generate", "filter"}, {"generate"}}},
       {"values", {"critic", false, {"generate", "filter"}, {"generate"}}},
       {"advantage", {"", false, {"reward", "filter", "logprob", "ref_logprob", "values"}, {"reward"}}},
       {"update_critic", {"critic", false, {"advantage"}, {"advantage"}}},
-      {"update", {"actor", false, {"advantage", "update_critic"}, {"advantage"}}}};
+      {"update", {"actor", false, {"advantage", "update_critic"}, {"advantage"}}},
+      {"evaluate", {"actor", false, {"update"}, {"update"}}},
+      {"checkpoint", {"", false, {"update", "evaluate"}, {"update"}}}};
   return *rules;
 }
+
+// Whether the op follows the steps, and is no part of them.
+bool FollowsSteps(const std::string& op) { return op == "evaluate" || op == "checkpoint"; }
 
 // A graph whose names are unique.
 class Graph {
@@ -83,16 +88,22 @@ class Graph {
     return cycle;
   }
 
-  // Ops among the stage's inputs, theirs, and so on. REQUIRES: no cycle.
+  // Names of the stage's inputs, theirs, and so on. REQUIRES: no cycle.
   std::set<std::string> Before(const DataflowStage& stage) const {
-    std::set<std::string> ops;
+    std::set<std::string> names;
     for (const std::string& input : stage.inputs) {
       const DataflowStage* before = Find(input);
       if (before == nullptr) continue;
-      ops.insert(before->op);
-      ops.merge(Before(*before));
+      names.insert(before->name);
+      names.merge(Before(*before));
     }
-    return ops;
+    return names;
+  }
+
+  // Null: there is no stage of this op.
+  const DataflowStage* OfOp(const std::string& op) const {
+    const auto found = std::find_if(stages_.begin(), stages_.end(), [&](const auto& stage) { return stage.op == op; });
+    return found == stages_.end() ? nullptr : &*found;
   }
 
  private:
@@ -130,6 +141,12 @@ void JudgeInputs(const DataflowStage& stage, const OpRules& rules, const Graph& 
     } else if (rules.reads.empty()) {
       Add(errors, path,
           absl::StrCat(stage.op, " begins with the prompts and reads no other stage; leave ", input, " out"));
+    } else if (const DataflowStage* filter = graph.OfOp("filter");
+               filter != nullptr && rules.reads.contains("filter") &&
+               (before->op == "generate" || before->op == "reward")) {
+      Add(errors, path,
+          absl::StrCat(stage.op, " cannot read ", input, ", of which ", filter->name, " leaves out a part; name ",
+                       filter->name));
     } else if (!rules.reads.contains(before->op)) {
       Add(errors, path,
           absl::StrCat(stage.op, " cannot read ", input, ", which is of op ", before->op, "; it reads ",
@@ -193,16 +210,20 @@ Errors JudgeStages(const std::vector<DataflowStage>& stages, const std::string& 
 
   for (size_t i = 0; i < stages.size(); ++i) {
     const std::set<std::string> before = graph.Before(stages[i]);
-    for (const std::string& op : Rules().at(stages[i].op).needs) {
-      if (before.contains(op)) continue;
+    std::vector<std::string> needs = Rules().at(stages[i].op).needs;
+    if (ops.contains("filter") && Rules().at(stages[i].op).reads.contains("filter")) needs = {"filter"};
+    for (const DataflowStage& needed : stages) {
+      if (before.contains(needed.name) || std::find(needs.begin(), needs.end(), needed.op) == needs.end()) continue;
       Add(&errors, absl::StrCat(path, "[", i, "].inputs"),
-          absl::StrCat(stages[i].op, " needs what ", op, " makes: name ", stages[ops.at(op)].name));
+          absl::StrCat(stages[i].op, " needs what ", needed.op, " makes: name ", needed.name));
     }
   }
+  if (!errors.empty()) return errors;
+
   const DataflowStage& update = stages[ops.at("update")];
   const std::set<std::string> read = graph.Before(update);
   for (size_t i = 0; i < stages.size(); ++i) {
-    if (stages[i].op == "update" || read.contains(stages[i].op)) continue;
+    if (stages[i].op == "update" || FollowsSteps(stages[i].op) || read.contains(stages[i].name)) continue;
     Add(&errors, absl::StrCat(path, "[", i, "].stage"),
         absl::StrCat("nothing on the way to ", update.name, " reads ", stages[i].name, "; name it in the inputs of ",
                      stages[i].op == "update_critic" ? update.name : stages[ops.at("advantage")].name,
@@ -225,9 +246,16 @@ void CheckOptions(const v1::JobSpec& spec, Errors* errors) {
     only(stage.has_sampling(), "sampling", {"generate"});
     only(stage.has_reward(), "reward", {"reward"});
     only(stage.has_sync(), "sync", {"reward"});
+    only(stage.has_metric(), "metric", {"filter"});
+    only(stage.has_max_num_gen_batches(), "max_num_gen_batches", {"filter"});
+    only(stage.has_every(), "every", {"evaluate", "checkpoint"});
     only(stage.has_estimator(), "estimator", {"advantage"});
     only(stage.has_batch_size(), "batch_size", {"update", "update_critic"});
     only(stage.has_grad_accum_steps(), "grad_accum_steps", {"update", "update_critic"});
+    if (stage.has_num_workers() && FollowsSteps(stage.op())) {
+      Add(errors, absl::StrCat("dataflow[", i, "].num_workers"),
+          absl::StrCat("does nothing for op ", stage.op(), ", which has its ranks from pools"));
+    }
     if (stage.has_grad_accum_steps() && !stage.has_batch_size()) {
       Add(errors, absl::StrCat("dataflow[", i, "].grad_accum_steps"), "needs batch_size: the batches that it adds up");
     }
@@ -263,6 +291,14 @@ void CheckAgainstKeys(const v1::JobSpec& spec, Errors* errors) {
          absl::StrCat("does nothing with algorithm.adv_estimator ", spec.algorithm().adv_estimator(),
                       ", which needs no critic; gae does"),
          {"algorithm.adv_estimator"});
+  }
+  if (FiltersGroups(spec) && !ops.contains("filter")) {
+    Add(errors, "dataflow", "has no stage of op filter, which algorithm.filter_groups.enable asks for",
+        {"algorithm.filter_groups.enable"});
+  }
+  if (ops.contains("evaluate") && spec.data().val_files().empty()) {
+    Add(errors, absl::StrCat("dataflow[", ops["evaluate"], "].op"), "evaluate has no data: data.val_files is empty",
+        {"data.val_files"});
   }
   const v1::RolloutCorrectionSpec& correction = spec.algorithm().rollout_correction();
   if (!ops.contains("logprob") && (correction.rollout_is() != "none" || correction.rollout_rs() != "none")) {

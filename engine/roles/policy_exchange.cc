@@ -82,6 +82,11 @@ absl::StatusOr<int64_t> PolicyRole::FetchInputs(const v1::DataflowOp& op, Step* 
     if (pool_.actor && communicator_->rank() == 0) step->metrics.Merge(origin.metrics);
     absl::MutexLock lock(&steps_mutex_);
     step->done.insert(origin.op);
+    if (origin.op != "filter") continue;
+    // It leaves answers with their scores.
+    step->done.insert({"generate", "reward"});
+    step->prompts.rows = origin.prompt_rows;
+    step->batches = origin.prompt_batches;
   }
   step->metrics.AddSum(absl::StrCat("dataflow/received_bytes/", op.stage()), static_cast<double>(bytes));
   return bytes;
@@ -96,7 +101,13 @@ absl::Status PolicyRole::KeepOutputs(const v1::DataflowOp& op, double seconds, S
     metrics.AddSum("flops", step->flops);
     step->flops = 0;
   }
-  ASSIGN_OR_RETURN(const auto batch, ColumnsOf(op.op(), step->answers, step->baselines, metrics));
+  ColumnsOrigin origin = {.op = op.op(), .metrics = metrics, .prompt_rows = {}, .prompt_batches = 0};
+  if (op.op() == "filter") {
+    origin.metrics.Merge(step->reward_metrics);
+    origin.prompt_rows = step->prompts.rows;
+    origin.prompt_batches = step->batches;
+  }
+  ASSIGN_OR_RETURN(const auto batch, ColumnsOf(origin, step->answers, step->baselines));
   // They count where the batch goes. Where the step ends here, it is this rank that they come back to.
   if (!pool_.actor) metrics = MetricSums();
   v1::BatchReference* reference = result->add_outputs();

@@ -104,7 +104,15 @@ absl::Status PolicyRole::FilterStage(Step* step) {
         " batches of prompts all answers are equally good",
         limit > 1 ? " (algorithm.filter_groups.max_num_gen_batches; are the prompts too easy, or too hard?)" : ""));
   }
-  return BalanceStep(step);
+  // How even the ranks are that train on them is seen there.
+  if (world_ == communicator_) return BalanceStep(step);
+  if (pool_.actor) return absl::OkStatus();
+  // The answers that are left go on alone.
+  const absl::Status dumped = DumpAnswers(step->step, {&step->left_out});
+  step->left_out.clear();
+  further_batches_ += step->batches - 1;
+  last_filtered_ = {.step = step->step, .further_batches = step->batches - 1};
+  return communicator_->Agree(dumped);
 }
 
 }  // namespace sluice::engine

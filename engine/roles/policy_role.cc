@@ -120,11 +120,7 @@ absl::Status PolicyRole::RestoreExtraState(const TrainingState& state) {
   }
   ASSIGN_OR_RETURN(const int64_t batches, BatchesTaken(state));
   further_batches_ = batches - state.step;
-  if (further_batches_ > 0 && !pool_.rollout) {
-    return absl::FailedPreconditionError(absl::StrCat("took ", further_batches_,
-                                                      " batches of prompts in place of groups that taught nothing "
-                                                      "(algorithm.filter_groups); such a run cannot go on in pools"));
-  }
+  last_filtered_ = {};
   return absl::OkStatus();
 }
 
@@ -138,7 +134,7 @@ absl::StatusOr<int64_t> PolicyRole::BatchesTaken(const TrainingState& state) con
 }
 
 absl::Status PolicyRole::CheckTurn(const v1::DataflowOp& op) const {
-  const bool generates = op.op() == "generate";
+  const bool generates = op.op() == "generate" || op.op() == "filter";
   const bool here = generates || op.op() == "reward" ? pool_.rollout
                     : op.op() == "ref_logprob"       ? pool_.reference
                                                      : pool_.actor;
@@ -148,7 +144,7 @@ absl::Status PolicyRole::CheckTurn(const v1::DataflowOp& op) const {
   if (!pool_.actor) {
     if (has_policy()) RETURN_IF_ERROR(RequireModel());
     if (!generates || op.weight_version() == steps_done_) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat("generate of step ", op.step(),
+    return absl::FailedPreconditionError(absl::StrCat(op.op(), " of step ", op.step(),
                                                       " is asked for with weights of version ", op.weight_version(),
                                                       ", but those here are of ", steps_done_));
   }
@@ -189,6 +185,11 @@ absl::StatusOr<std::shared_ptr<PolicyRole::Step>> PolicyRole::StepOf(const v1::D
     const int64_t oldest = op.step() - 1 - MostStaleness(spec_.rollout());
     std::erase_if(steps_, [&](const auto& entry) { return entry.first < oldest || entry.first == op.step(); });
     if (kept_ != nullptr) kept_->DropBefore(oldest);
+    // The step begins again.
+    if (op.step() == last_filtered_.step) {
+      further_batches_ -= last_filtered_.further_batches;
+      last_filtered_ = {};
+    }
   }
   std::shared_ptr<Step>& step = steps_[op.step()];
   if (step == nullptr) {

@@ -166,6 +166,8 @@ class PolicyRole : public ModelRole {
   // Deals the step's answers to the ranks by their length, before other stages begin; with pools it only counts how
   // even they are. Collective.
   absl::Status BalanceStep(Step* step);
+  // Writes the answers to trainer.rollout_data_dir, where that is given. No collective.
+  absl::Status DumpAnswers(int64_t step, absl::Span<const std::vector<Answer>* const> lists) const;
   // How much of the returns' variance the values explain, over all ranks. Collective.
   absl::StatusOr<double> ExplainedVariance(const Step& step);
   absl::StatusOr<v1::StepMetrics> EndStep(Step* step, const PolicyLossMetrics& loss, const UpdateCounts& counts);
@@ -182,8 +184,13 @@ class PolicyRole : public ModelRole {
   std::unique_ptr<Critic> critic_;  // null: the estimator needs no values
   KlControllerState kl_controller_;
   int64_t further_batches_ = 0;  // of prompts, that the steps so far took beyond one each
-  bool has_logprob_ = true;      // the data flow has a stage of this op
-  absl::Time step_since_;        // when what the next step's time counts from ended
+  // The last step that was filtered here for another pool to train: what it took of further_batches_.
+  struct {
+    int64_t step = 0;
+    int64_t further_batches = 0;
+  } last_filtered_;
+  bool has_logprob_ = true;  // the data flow has a stage of this op
+  absl::Time step_since_;    // when what the next step's time counts from ended
   absl::Mutex steps_mutex_;
   std::map<int64_t, std::shared_ptr<Step>> steps_ ABSL_GUARDED_BY(steps_mutex_);  // under way, by number
 

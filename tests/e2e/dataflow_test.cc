@@ -21,45 +21,14 @@ constexpr char kGrpo[] =
     "{stage: adv, op: advantage, inputs: [judge, old], estimator: grpo}, "
     "{stage: learn, op: update, model: actor, inputs: adv, batch_size: 1, grad_accum_steps: 2}]";
 
-std::vector<std::string> With(std::vector<std::string> overrides, const std::vector<std::string>& more) {
-  overrides.insert(overrides.end(), more.begin(), more.end());
-  return overrides;
-}
-
-// Ranks of a job whose rollout is on a pool of its own.
-std::vector<std::string> Pools(int train, int answer) {
-  return {"trainer.n_gpus_per_node=" + std::to_string(train + answer),
-          "pools=[{pool: answer, ranks: " + std::to_string(answer) +
-              ", roles: rollout}, {pool: train, ranks: " + std::to_string(train) + ", roles: actor}]"};
-}
-
-std::string Weights(const PolicyJob& job, const std::string& run) {
-  return job.Contents(run + "/huggingface/model.safetensors");
-}
-
-// All numbers of the steps but times and what only pools have.
-void ExpectSameSteps(const PolicyJob& job, const std::string& one, const std::string& other) {
-  const auto first = job.Steps(one), second = job.Steps(other);
-  ASSERT_EQ(first.size(), second.size());
-  for (size_t i = 0; i < first.size(); ++i) {
-    for (const auto& [name, value] : first[i]) {
-      const bool of_machine = name.find("timing_s/") == 0 || name.find("perf/") == 0 || name.find("memory") == 0 ||
-                              name.find("seconds") != std::string::npos || name.find("bytes") != std::string::npos;
-      if (of_machine) continue;
-      ASSERT_TRUE(second[i].contains(name)) << name;
-      EXPECT_EQ(second[i].at(name), value) << name << " of step " << i + 1;
-    }
-  }
-}
-
 TEST(DataflowTest, ARecipeWrittenOutDoesTheSame) {
   const PolicyJob job;
   ASSERT_EQ(job.Run("recipe", {"actor.ppo_mini_batch_size=2"}).exit_code, 0);
   // The file has the sections too; where they say something else a stage's option would be refused.
   const CommandResult result = job.Run("flow", {"recipe=dataflow", kGrpo});
   ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
-  ASSERT_FALSE(Weights(job, "recipe").empty());
-  EXPECT_EQ(Weights(job, "flow"), Weights(job, "recipe")) << "bit for bit";
+  ASSERT_FALSE(job.Weights("recipe").empty());
+  EXPECT_EQ(job.Weights("flow"), job.Weights("recipe")) << "bit for bit";
   ExpectSameSteps(job, "recipe", "flow");
   EXPECT_EQ(job.Steps("flow")[0].at("training/updates"), 2);
 }
@@ -117,7 +86,7 @@ TEST(PoolsTest, APoolThatOnlyAnswersChangesNothing) {
   ASSERT_EQ(colocated.exit_code, 0) << colocated.output << colocated.errors;
   const CommandResult apart = job.Run("apart", With(overrides, Pools(1, 1)));
   ASSERT_EQ(apart.exit_code, 0) << apart.output << apart.errors;
-  EXPECT_EQ(Weights(job, "apart"), Weights(job, "colocated")) << "bit for bit";
+  EXPECT_EQ(job.Weights("apart"), job.Weights("colocated")) << "bit for bit";
   ExpectSameSteps(job, "colocated", "apart");
   const auto one = job.Validations("colocated"), other = job.Validations("apart");
   ASSERT_EQ(one.size(), 4u);
@@ -142,7 +111,7 @@ TEST(PoolsTest, AReferenceOnAPoolOfItsOwnAndBaselinesComeToTheActor) {
                                 "pools=[{pool: a, ranks: 1, roles: actor}, {pool: b, ranks: 1, roles: rollout}, "
                                 "{pool: c, ranks: 1, roles: ref}]"}));
   ASSERT_EQ(apart.exit_code, 0) << apart.output << apart.errors;
-  EXPECT_EQ(Weights(job, "apart"), Weights(job, "colocated"));
+  EXPECT_EQ(job.Weights("apart"), job.Weights("colocated"));
   ExpectSameSteps(job, "colocated", "apart");
 }
 
@@ -180,7 +149,7 @@ TEST(PoolsTest, OneStepOffTrainsOnAnswersOfTheWeightsBefore) {
     furthest = std::max(furthest, steps[i].at("training/rollout_logprob_diff_mean"));
   }
   EXPECT_GT(furthest, 1e-4) << "what the trainer computes anew differs from what older weights gave";
-  EXPECT_EQ(Weights(job, "first"), Weights(job, "second")) << "however long which stage took";
+  EXPECT_EQ(job.Weights("first"), job.Weights("second")) << "however long which stage took";
   ExpectSameSteps(job, "first", "second");
 }
 
@@ -214,7 +183,7 @@ TEST(PoolsTest, AnEngineOfEitherPoolThatDiesIsNamedAndTheRunEndsTheSame) {
       ASSERT_EQ(killed.exit_code, 0) << failpoint << killed.output << killed.errors;
       EXPECT_THAT(killed.output + killed.errors, HasSubstr("was lost"));
       EXPECT_THAT(killed.output + killed.errors, HasSubstr(rank));
-      EXPECT_EQ(Weights(job, run), Weights(job, calm)) << mode << " " << failpoint;
+      EXPECT_EQ(job.Weights(run), job.Weights(calm)) << mode << " " << failpoint;
     }
   }
 }
@@ -245,7 +214,7 @@ TEST(PoolsTest, PoolsOnHostsOfTheirOwnReachEachOther) {
     if (result.exit_code != 4) break;  // nobody answers yet
   }
   ASSERT_EQ(result.exit_code, 0) << result.output << result.errors << job.Contents("controller.log");
-  EXPECT_EQ(Weights(job, "apart"), Weights(job, "colocated"));
+  EXPECT_EQ(job.Weights("apart"), job.Weights("colocated"));
 }
 
 }  // namespace
