@@ -60,12 +60,14 @@ bool ComparesWithAnother(const v1::JobSpec& spec) { return NeedsReference(spec) 
 namespace {
 
 std::vector<DataflowStage> StagesOfRecipe(const v1::JobSpec& spec) {
-  std::vector<DataflowStage> stages = {{"rollout", "generate", "actor", {}},
-                                       {"score", "reward", RewardModelsOf(spec).empty() ? "" : "reward", {"rollout"}}};
+  std::string answers = "rollout", scores = kRewardStageOfRecipes;
+  std::vector<DataflowStage> stages = {
+      {answers, "generate", "actor", {}},
+      {scores, "reward", RewardModelsOf(spec).empty() ? "" : "reward", {answers}},
+  };
   // What the trainer's passes read: the answers that are left, where some are left out.
-  std::string answers = "rollout", scores = "score";
   if (FiltersGroups(spec)) {
-    stages.push_back({"filter", "filter", "actor", {"score"}});
+    stages.push_back({"filter", "filter", "actor", {scores}});
     answers = scores = "filter";
   }
   stages.push_back({"old_logprob", "logprob", "actor", {answers}});
@@ -115,7 +117,10 @@ const Pool& PoolOf(const DataflowStage& stage, const std::vector<Pool>& pools) {
 
 // A reward without a model computes in processes and services of its own: it need not hold up the device.
 bool RunsBeside(const v1::JobSpec& spec, const DataflowStage& stage) {
-  if (stage.op != "reward" || !RewardModelsOf(spec).empty()) return false;
+  if (stage.op != "reward") return false;
+  for (const RewardStage& scoring : RewardStagesOf(spec)) {
+    if (scoring.stage == stage.name && HasRewardModel(scoring)) return false;
+  }
   for (const v1::StageSpec& listed : spec.dataflow()) {
     if (listed.stage() == stage.name && listed.has_sync()) return !listed.sync();
   }

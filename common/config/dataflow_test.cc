@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/job_reader.h"
 #include "common/config/recipes.h"
+#include "common/config/rewards_from_spec.h"
 #include "common/config/validate.h"
 #include "common/config/validate_dataflow.h"
 #include "common/config/yaml_writer.h"
@@ -145,6 +146,51 @@ TEST(DataflowConfigTest, AFilterAndWhatFollowsStepsStandForKeysToo) {
   }
 }
 
+// Two stages that score: a rule beside the others, and a sum with a reward model in it.
+constexpr char kTwoRewards[] = R"(dataflow:
+  - {stage: answers, op: generate, model: actor}
+  - {stage: right, op: reward, inputs: [answers], num_workers: 5, reward: {kind: gsm8k}}
+  - {stage: liked, op: reward, model: reward, inputs: [answers], reward: {terms: {
+      model: {kind: model, path: /rm}, short: {kind: length, weight: 0.5, max_tokens: 10}}}}
+  - {stage: adv, op: advantage, inputs: [right, liked], estimator: gdpo}
+  - {stage: learn, op: update, model: actor, inputs: [adv]}
+)";
+
+TEST(DataflowConfigTest, SeveralStagesThatScoreHaveEachTheirOwnReward) {
+  const LoadResult result = Load(kTwoRewards);
+  ASSERT_THAT(ErrorsOf(result), IsEmpty());
+  EXPECT_EQ(result.spec.reward().kind(), "auto") << "stands for none of them";
+  const std::vector<RewardStage> stages = RewardStagesOf(result.spec);
+  ASSERT_EQ(stages.size(), 2u);
+  EXPECT_EQ(stages[0].reward.custom_reward_function().num_workers(), 5);
+  ASSERT_OK_AND_ASSIGN(const auto right, RewardsOfStage(stages[0]));
+  ASSERT_OK_AND_ASSIGN(const auto liked, RewardsOfStage(stages[1]));
+  ASSERT_EQ(right.size(), 1u);
+  EXPECT_EQ(right[0].kind, "gsm8k");
+  EXPECT_EQ(right[0].label(), "right");
+  ASSERT_EQ(liked.size(), 2u);
+  EXPECT_EQ(liked[0].label(), "liked/model");
+  EXPECT_EQ(liked[1].label(), "liked/short");
+  EXPECT_EQ(liked[1].weight, 0.5);
+  EXPECT_TRUE(JudgesAnswers(result.spec));
+  ASSERT_EQ(RewardModelsOf(result.spec).size(), 1u);
+  EXPECT_EQ(RewardModelsOf(result.spec)[0].label, "liked/model");
+  EXPECT_EQ(RewardModelsOf(result.spec)[0].key, "dataflow[2].reward.terms.model.path");
+  for (const DataflowStage& stage : DataflowOf(result.spec)) {
+    EXPECT_EQ(stage.beside, stage.name == "right") << stage.name;
+  }
+  // What is written out reads back the same.
+  LoadOptions again;
+  again.file = "job.yaml";
+  again.text = WriteJobSpec(result.spec);
+  again.working_folder = "/";
+  ASSERT_OK_AND_ASSIGN(const v1::JobSpec read, LoadJobSpec(again));
+  EXPECT_EQ(read.DebugString(), result.spec.DebugString());
+
+  EXPECT_THAT(ErrorsOf(Load(kTwoRewards, {"reward.kind=math"})),
+              HasSubstr("reward: does nothing beside several stages of op reward (right, liked), each of which has"));
+}
+
 struct BadFlow {
   std::string flow;
   std::string message;
@@ -156,6 +202,8 @@ TEST(DataflowConfigTest, WhatCannotBeIsNamedWithItsPlace) {
   const std::string adv = "  - {stage: adv, op: advantage, inputs: [judge]}\n";
   const std::string learn = "  - {stage: learn, op: update, model: actor, inputs: [adv]}\n";
   const std::string keep = "  - {stage: keep, op: filter, inputs: [judge]}\n";
+  const std::string form =
+      "  - {stage: form, op: reward, inputs: [answers], reward: {kind: length, options: {max_tokens: 9}}}\n";
   const std::string check = "  - {stage: check, op: evaluate, model: actor, inputs: [learn]}\n";
   const std::vector<BadFlow> cases = {
       {"", "dataflow: is needed by recipe dataflow"},
@@ -199,6 +247,20 @@ TEST(DataflowConfigTest, WhatCannotBeIsNamedWithItsPlace) {
        "dataflow[0].num_workers: 8 ranks are asked for, and the job has 1"},
       {"  - {stage: answers, op: generate, model: actor, sampling: {m: 3}}\n" + judge + adv + learn,
        "job.yaml:5: dataflow[0].sampling.m: unknown key"},
+      {answers + judge + "  - {stage: form, op: reward, inputs: [answers]}\n" +
+           "  - {stage: adv, op: advantage, inputs: [judge, form]}\n" + learn,
+       "dataflow[2].reward: is needed: of several stages of op reward (judge, form) each has its own"},
+      {answers + judge + form + adv + learn, "dataflow[3].inputs: advantage needs what reward makes: name form"},
+      {answers + judge + form + keep + "  - {stage: adv, op: advantage, inputs: [keep]}\n" + learn,
+       "dataflow[3].inputs: filter needs what reward makes: name form"},
+      {answers + judge + "  - {stage: form, op: reward, inputs: [answers], reward: {kind: gsm9k}}\n" +
+           "  - {stage: adv, op: advantage, inputs: [judge, form]}\n" + learn,
+       "job.yaml:7: dataflow[2].reward: unknown kind of reward"},
+      {answers + judge +
+           "  - {stage: form, op: reward, inputs: [answers], sync: false, reward: {kind: model, options: "
+           "{path: /rm}}}\n  - {stage: adv, op: advantage, inputs: [judge, form]}\n" +
+           learn,
+       "dataflow[2].sync: cannot be false: a reward model computes on the device"},
       {answers + judge + keep + adv + learn,
        "dataflow[3].inputs: advantage cannot read judge, of which keep leaves out a part; name keep"},
       {answers + judge + keep + "  - {stage: old, op: logprob, model: actor, inputs: [answers]}\n" +

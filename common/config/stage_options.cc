@@ -2,6 +2,8 @@
 
 #include <google/protobuf/util/message_differencer.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
@@ -64,10 +66,13 @@ void AddFrequency(const v1::StageSpec& stage, const std::string& path, std::vect
 
 std::vector<StageOption> StageOptionsOf(const v1::JobSpec& spec) {
   std::vector<StageOption> options;
+  const auto scoring = std::count_if(spec.dataflow().begin(), spec.dataflow().end(),
+                                     [](const v1::StageSpec& stage) { return stage.op() == "reward"; });
   for (int i = 0; i < spec.dataflow_size(); ++i) {
     const v1::StageSpec& stage = spec.dataflow(i);
     const std::string path = absl::StrCat("dataflow[", i, "]");
     if (stage.op() == "generate") AddSampling(stage.sampling(), path + ".sampling", &options);
+    if (stage.op() == "reward" && scoring > 1) continue;  // each keeps its own (rewards_from_spec.h)
     if (stage.op() == "reward" && stage.has_reward()) {
       v1::RewardSpec reward = stage.reward();
       if (stage.has_num_workers()) reward.mutable_custom_reward_function()->set_num_workers(stage.num_workers());

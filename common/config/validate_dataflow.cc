@@ -47,6 +47,9 @@ const std::map<std::string, OpRules>& Rules() {
   return *rules;
 }
 
+// Whether a step may have several stages of this op: scores are added up.
+bool MayRepeat(const std::string& op) { return op == "reward"; }
+
 // Whether the op follows the steps, and is no part of them.
 bool FollowsSteps(const std::string& op) { return op == "evaluate" || op == "checkpoint"; }
 
@@ -180,11 +183,10 @@ Errors JudgeStages(const std::vector<DataflowStage>& stages, const std::string& 
                        "] too: inputs could not tell them apart"));
     }
     const auto [same_op, new_op] = ops.emplace(stages[i].op, i);
-    if (!new_op) {
+    if (!new_op && !MayRepeat(stages[i].op)) {
       Add(&errors, element + ".op",
           absl::StrCat(stages[i].op, " is there twice, as ", stages[same_op->second].name, " and ", stages[i].name,
-                       "; a step has one",
-                       stages[i].op == "reward" ? " (several rewards are added up with reward.terms)" : ""));
+                       "; a step has one"));
     }
     if (!Rules().contains(stages[i].op))
       Add(&errors, element + ".op", absl::StrCat("unknown op ", Quoted(stages[i].op)));
@@ -234,6 +236,28 @@ Errors JudgeStages(const std::vector<DataflowStage>& stages, const std::string& 
 
 namespace {
 
+// Of several stages that score each has a section of its own, and the job has none beside them.
+void CheckRewardSections(const v1::JobSpec& spec, Errors* errors) {
+  const std::vector<RewardStage> scoring = RewardStagesOf(spec);
+  if (scoring.size() < 2) return;
+  std::vector<std::string> names;
+  for (const RewardStage& stage : scoring) names.push_back(stage.stage);
+  for (int i = 0; i < spec.dataflow_size(); ++i) {
+    if (spec.dataflow(i).op() != "reward" || spec.dataflow(i).has_reward()) continue;
+    Add(errors, absl::StrCat("dataflow[", i, "].reward"),
+        absl::StrCat("is needed: of several stages of op reward (", absl::StrJoin(names, ", "), ") each has its own"));
+  }
+  const v1::RewardSpec& section = spec.reward();
+  if (section.kind() == "auto" && section.options().fields().empty() && section.terms().fields().empty() &&
+      section.custom_reward_function().path().empty()) {
+    return;
+  }
+  Add(errors, "reward",
+      absl::StrCat("does nothing beside several stages of op reward (", absl::StrJoin(names, ", "),
+                   "), each of which has its own; leave it out"),
+      {"reward.kind", "reward.terms", "reward.custom_reward_function.path"});
+}
+
 // Options of a stage that its op does not have, and options that disagree with the keys they stand for.
 void CheckOptions(const v1::JobSpec& spec, Errors* errors) {
   for (int i = 0; i < spec.dataflow_size(); ++i) {
@@ -259,11 +283,13 @@ void CheckOptions(const v1::JobSpec& spec, Errors* errors) {
     if (stage.has_grad_accum_steps() && !stage.has_batch_size()) {
       Add(errors, absl::StrCat("dataflow[", i, "].grad_accum_steps"), "needs batch_size: the batches that it adds up");
     }
-    if (stage.has_sync() && !stage.sync() && stage.op() == "reward" && !RewardModelsOf(spec).empty()) {
+    for (const RewardStage& scoring : RewardStagesOf(spec)) {
+      if (scoring.stage != stage.stage() || !stage.has_sync() || stage.sync() || !HasRewardModel(scoring)) continue;
       Add(errors, absl::StrCat("dataflow[", i, "].sync"),
           "cannot be false: a reward model computes on the device, as the stages beside it would");
     }
   }
+  CheckRewardSections(spec, errors);
   for (const StageOption& option : StageOptionsOf(spec)) {
     if (Agrees(option, spec)) continue;
     Add(errors, option.path,

@@ -105,7 +105,7 @@ void CheckPoolsAgainstKeys(const v1::JobSpec& spec, Errors* errors) {
                      actor.name, ", which trains; leave dp_size out, or make both equal"),
         {"pools"});
   }
-  if (!JudgesAnswers(spec.reward()) && NeedsReference(spec) && !spec.data().val_files().empty() &&
+  if (!JudgesAnswers(spec) && NeedsReference(spec) && !spec.data().val_files().empty() &&
       !(RolloutPool(pools).reference)) {
     Add(errors, "pools",
         absl::StrCat(

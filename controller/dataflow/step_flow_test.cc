@@ -278,6 +278,30 @@ TEST(StepFlowTest, AReferenceOnAPoolOfItsOwnReadsAndIsRead) {
                                                               {"ref_logprob>advantage", 1}}));
 }
 
+TEST(StepFlowTest, SeveralStagesScoreAndEachIsBrought) {
+  v1::JobSpec spec = Separate("sync");
+  spec.set_recipe("dataflow");
+  const auto add = [&](const std::string& stage, const std::string& op, const std::vector<std::string>& inputs) {
+    v1::StageSpec* added = spec.add_dataflow();
+    added->set_stage(stage);
+    added->set_op(op);
+    for (const std::string& input : inputs) added->add_inputs(input);
+    return added;
+  };
+  add("rollout", "generate", {});
+  add("right", "reward", {"rollout"})->mutable_reward()->set_kind("gsm8k");
+  v1::RewardSpec* liked = add("liked", "reward", {"rollout"})->mutable_reward();
+  liked->set_kind("model");
+  (*liked->mutable_options()->mutable_fields())["path"].set_string_value("/rm");
+  add("advantage", "advantage", {"right", "liked"});
+  add("update", "update", {"advantage"});
+  Simulation simulation(spec);
+  simulation.Run(1);
+  EXPECT_EQ(simulation.brought(),
+            (std::map<std::string, int>{{"rollout>advantage", 1}, {"right>advantage", 1}, {"liked>advantage", 1}}));
+  EXPECT_NEAR(simulation.now(), 10 + 1 + 0.1 + 6, 1e-9) << "the rule scores beside the model";
+}
+
 v1::JobSpec Filtered(v1::JobSpec spec) {
   spec.mutable_algorithm()->mutable_filter_groups()->set_enable(true);
   return spec;

@@ -188,6 +188,11 @@ absl::StatusOr<std::shared_ptr<arrow::RecordBatch>> ColumnsOf(const ColumnsOrigi
   return columns.Batch(static_cast<int64_t>(rows.size()), std::move(metadata));
 }
 
+std::string OpOf(const arrow::RecordBatch& batch) {
+  const auto& metadata = batch.schema()->metadata();
+  return metadata == nullptr ? "" : metadata->Get(kOp).ValueOr("");
+}
+
 absl::StatusOr<ColumnsOrigin> TakeColumns(const arrow::RecordBatch& batch, const PromptDataset& prompts,
                                           std::vector<Answer>* answers, std::vector<Answer>* baselines) {
   ColumnsOrigin origin;

@@ -38,6 +38,9 @@ absl::StatusOr<std::shared_ptr<arrow::RecordBatch>> ColumnsOf(const ColumnsOrigi
                                                               absl::Span<const Answer> answers,
                                                               absl::Span<const Answer> baselines);
 
+// Of a batch of ColumnsOf; empty where it is not one.
+std::string OpOf(const arrow::RecordBatch& batch);
+
 // Puts the columns of a batch into the answers. Those of `generate`, and of `filter`, which has all that was made
 // before it, are new answers, kept in the order of their place and number; `prompts` has their prompts and outlives
 // them. Internal: the batch is not one of ColumnsOf, or is of answers that are not here.

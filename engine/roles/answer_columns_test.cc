@@ -152,6 +152,8 @@ TEST_F(AnswerColumnsTest, AnswersThatAreNotHereAreAnError) {
   EXPECT_THAT(TakeColumns(*batch, *prompts_, &answers, &baselines).status(),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("answer 4 to prompt 2 is not here")));
   EXPECT_FALSE(HasColumns("update"));
+  EXPECT_EQ(OpOf(*batch), "reward");
+  EXPECT_EQ(OpOf(*batch->ReplaceSchemaMetadata(nullptr)), "");
 }
 
 }  // namespace

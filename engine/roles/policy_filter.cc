@@ -43,6 +43,8 @@ absl::Status PolicyRole::FilterStage(Step* step) {
 
   // Places go on from batch to batch, and `rows` with them.
   std::vector<int64_t> rows = step->prompts.rows;
+  RETURN_IF_ERROR(
+      AddUpStages(step->scored, absl::MakeSpan(step->answers), absl::MakeSpan(step->baselines), &step->metrics));
   FilteredGroups own = Filter(step->answers);
   int64_t dropped = static_cast<int64_t>(own.dropped.size());
   ASSIGN_OR_RETURN(std::vector<uint64_t> kept, GatherPlaces(own.kept, *communicator_));
@@ -57,8 +59,14 @@ absl::Status PolicyRole::FilterStage(Step* step) {
       answer.place += first_place;
       answer.sample += static_cast<uint64_t>(first_place);
     }
+    std::vector<Scored> scored;
+    for (size_t scorer = 0; scorer < scorers_.size(); ++scorer) {
+      ASSIGN_OR_RETURN(scored.emplace_back(),
+                       ScoreBatch(scorer, further.answers, further.baselines, step, *communicator_));
+      step->scored[scorer].metrics.Merge(scored.back().metrics);
+    }
     RETURN_IF_ERROR(
-        ScoreBatch(absl::MakeSpan(further.answers), absl::MakeSpan(further.baselines), step, *communicator_));
+        AddUpStages(scored, absl::MakeSpan(further.answers), absl::MakeSpan(further.baselines), &step->metrics));
     own = Filter(further.answers);
     dropped += static_cast<int64_t>(own.dropped.size());
     ASSIGN_OR_RETURN(const std::vector<uint64_t> further_kept, GatherPlaces(own.kept, *communicator_));

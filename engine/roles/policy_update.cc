@@ -159,7 +159,7 @@ absl::Status PolicyRole::UpdateStage(Step* step, v1::StepMetrics* metrics) {
 absl::StatusOr<v1::StepMetrics> PolicyRole::EndStep(Step* step, const PolicyLossMetrics& loss,
                                                     const UpdateCounts& counts) {
   MetricSums& sums = step->metrics;
-  sums.Merge(step->reward_metrics);
+  for (const Scored& scored : step->scored) sums.Merge(scored.metrics);
   // Each rank has its part of every update's loss; the parts add up, and the step's is the mean over its updates.
   if (counts.updates > 0) {
     const double share = 1.0 / static_cast<double>(counts.updates);

@@ -148,5 +148,38 @@ TEST_F(DataflowFilterTest, AnswersThatReplaceOthersAreOfTheSameWeights) {
   for (const auto& step : job_.Steps("async")) EXPECT_LE(step.at("training/staleness"), 2);
 }
 
+TEST_F(DataflowFilterTest, TheFilterAddsUpWhatSeveralStagesScore) {
+  const std::string python = "path: " + job_.Path("reward.py");
+  const std::string form = "kind: format, pattern: '[aeiou]', mode: search";
+  Run("one", Dapo({"reward={terms: {a: {kind: python, " + python + "}, b: {" + form + "}}}"}));
+  const std::vector<std::string> several = {
+      "recipe=dataflow", "actor={clip_ratio_low: 0.2, clip_ratio_high: 0.28, clip_ratio_c: 10}", "reward={kind: auto}",
+      "dataflow=[{stage: answers, op: generate, model: actor}, "
+      "{stage: a, op: reward, inputs: answers, reward: {custom_reward_function: {" +
+          python +
+          "}}}, "
+          "{stage: b, op: reward, inputs: answers, reward: {terms: {form: {" +
+          form +
+          "}}}}, "
+          "{stage: keep, op: filter, inputs: [a, b], metric: acc}, "
+          "{stage: old, op: logprob, model: actor, inputs: keep}, "
+          "{stage: adv, op: advantage, inputs: [keep, old], estimator: grpo}, "
+          "{stage: learn, op: update, model: actor, inputs: adv, batch_size: 2}]"};
+  Run("several", several);
+  Run("apart", With(several, Pools(1, 1)));
+  EXPECT_GT(Batches("one"), 3);
+  for (const char* run : {"several", "apart"}) EXPECT_EQ(job_.Weights(run), job_.Weights("one")) << run;
+  ExpectSameSteps(job_, "several", "apart");
+
+  // A number that no stage gives is the user's error.
+  std::vector<std::string> wrong = several;
+  for (std::string& text : wrong) {
+    if (const size_t at = text.find("metric: acc"); at != text.npos) text.replace(at, 11, "metric: accuracy");
+  }
+  const CommandResult result = job_.Run("wrong", wrong);
+  EXPECT_EQ(result.exit_code, 2) << result.output << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("the reward gives no number \"accuracy\"; it gives score, a/acc, a/score"));
+}
+
 }  // namespace
 }  // namespace sluice::testing

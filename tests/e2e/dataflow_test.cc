@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include "tests/e2e/policy_job.h"
@@ -76,6 +77,97 @@ TEST(DataflowTest, AFlowThatCannotBeIsTheUsersError) {
   const CommandResult mode = job.Run("run", {"rollout.mode=async"});
   EXPECT_EQ(mode.exit_code, 2);
   EXPECT_THAT(mode.errors, HasSubstr("rollout.mode: async generates while it trains"));
+}
+
+TEST(DataflowTest, StagesThatScoreAreAddedUp) {
+  const PolicyJob job;
+  job.Write("reward.py", kSomeFlat);
+  const std::string python = "path: " + job.Path("reward.py");
+  const std::string form = "kind: format, pattern: '[aeiou]', mode: search";
+  const std::vector<std::string> common = {"data.val_files=" + job.Path("prompts.jsonl"), "trainer.test_freq=1"};
+  // One stage with both as its terms, in the same order.
+  const CommandResult one =
+      job.Run("one", With(common, {"reward={terms: {a: {kind: python, " + python + "}, b: {" + form + "}}}"}));
+  ASSERT_EQ(one.exit_code, 0) << one.output << one.errors;
+  const std::vector<std::string> several =
+      With(common, {"recipe=dataflow", "reward={kind: auto}",
+                    "dataflow=[{stage: answers, op: generate, model: actor, sampling: {n: 4}}, "
+                    "{stage: a, op: reward, inputs: answers, reward: {custom_reward_function: {" +
+                        python +
+                        "}}}, "
+                        "{stage: b, op: reward, inputs: answers, sync: true, reward: {terms: {form: {" +
+                        form +
+                        "}}}}, "
+                        "{stage: old, op: logprob, model: actor, inputs: answers}, "
+                        "{stage: adv, op: advantage, inputs: [a, b, old], estimator: grpo}, "
+                        "{stage: learn, op: update, model: actor, inputs: adv}]"});
+  for (const bool apart : {false, true}) {
+    const std::string run = apart ? "apart" : "several";
+    const CommandResult result = job.Run(run, apart ? With(several, Pools(1, 1)) : several);
+    ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+    EXPECT_EQ(job.Weights(run), job.Weights("one")) << run << ": bit for bit";
+    const auto steps = job.Steps(run), expected = job.Steps("one");
+    ASSERT_EQ(steps.size(), expected.size());
+    for (size_t i = 0; i < steps.size(); ++i) {
+      EXPECT_EQ(steps[i].at("critic/score/mean"), expected[i].at("critic/score/mean"));
+      EXPECT_EQ(steps[i].at("reward/a/score"), expected[i].at("reward/a/score"));
+      EXPECT_EQ(steps[i].at("reward/a/acc"), expected[i].at("reward/a/acc"));
+      EXPECT_EQ(steps[i].at("reward/b/form/score"), expected[i].at("reward/b/score"));
+      EXPECT_EQ(steps[i].at("reward/b/score"), expected[i].at("reward/b/score")) << "the stage's own";
+      EXPECT_GT(steps[i].at("timing_s/reward/a"), 0);
+      EXPECT_GT(steps[i].at("timing_s/reward/b"), 0);
+    }
+    const auto validations = job.Validations(run), validated = job.Validations("one");
+    ASSERT_EQ(validations.size(), 4u);
+    for (size_t i = 0; i < validations.size(); ++i) {
+      EXPECT_EQ(validations[i].at("val/score/mean"), validated[i].at("val/score/mean"));
+      EXPECT_EQ(validations[i].at("val/reward/a/acc"), validated[i].at("val/reward/a/acc"));
+    }
+  }
+}
+
+TEST(DataflowTest, AnAnswerThatOneStageCannotScoreHasNone) {
+  const PolicyJob job;
+  job.Write("some.py", R"(
+def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs):
+    if extra_info["index"] % 4 == 0:
+        raise ValueError("cannot")
+    return float(len(solution_str) % 7)
+)");
+  const CommandResult result =
+      job.Run("run", {"recipe=dataflow", "reward={kind: auto}", "trainer.total_training_steps=2",
+                      "dataflow=[{stage: answers, op: generate, model: actor, sampling: {n: 4}}, "
+                      "{stage: some, op: reward, inputs: answers, reward: {custom_reward_function: {path: " +
+                          job.Path("some.py") +
+                          "}}}, {stage: all, op: reward, inputs: answers, reward: {kind: format, options: {pattern: "
+                          "'[aeiou]', mode: search}}}, "
+                          "{stage: adv, op: advantage, inputs: [some, all], estimator: rloo}, "
+                          "{stage: learn, op: update, model: actor, inputs: adv}]"});
+  ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+  double failed = 0, learned = 0;
+  for (const auto& step : job.Steps("run")) {
+    failed += step.contains("reward/some/errors/raised") ? step.at("reward/some/errors/raised") : 0;
+    learned += step.at("training/learned_answers") * 16;
+    EXPECT_FALSE(step.contains("reward/all/errors/raised"));
+  }
+  EXPECT_EQ(failed, 8) << "two of the eight prompts, with four answers each";
+  EXPECT_EQ(learned, 24);
+}
+
+TEST(DataflowTest, StepsAreFollowedByValidationAndCheckpoints) {
+  const PolicyJob job;
+  const std::string stages = kGrpo;
+  const CommandResult result =
+      job.Run("run", {"recipe=dataflow", "data.val_files=" + job.Path("prompts.jsonl"),
+                      "trainer.val_before_train=false", "trainer.total_training_steps=4", "trainer.save_freq=2",
+                      stages.substr(0, stages.size() - 1) +
+                          ", {stage: check, op: evaluate, model: actor, inputs: learn, every: 3}, "
+                          "{stage: save, op: checkpoint, inputs: check, every: 2}]"});
+  ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+  EXPECT_EQ(job.Validations("run").size(), 2u) << "after step 3, and after the last";
+  for (int step = 1; step <= 4; ++step) {
+    EXPECT_EQ(std::filesystem::exists(job.Path("run/global_step_" + std::to_string(step))), step % 2 == 0) << step;
+  }
 }
 
 TEST(PoolsTest, APoolThatOnlyAnswersChangesNothing) {

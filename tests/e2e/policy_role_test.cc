@@ -189,5 +189,43 @@ TEST_F(FilteringRoleTest, AStepThatBeginsAgainTakesTheSamePrompts) {
   EXPECT_TRUE(second_again->Equals(*second));
 }
 
+TEST(SeveralRewardsTest, TheStepGoesOnOnceAllOfThemHaveScored) {
+  const PolicyJob job;
+  LoadOptions options;
+  options.file = job.Path("policy.yaml");
+  options.overrides = {"model={path: " + job.Path("model") + ", init: random}",
+                       "data.train_files=" + job.Path("prompts.jsonl"), "trainer.default_local_dir=" + job.Path("run"),
+                       "recipe=dataflow", "reward={kind: auto}",
+                       "dataflow=[{stage: answers, op: generate, model: actor}, "
+                       "{stage: a, op: reward, inputs: answers, reward: {kind: format, options: {pattern: x}}}, "
+                       "{stage: b, op: reward, inputs: answers, reward: {kind: format, options: {pattern: y}}}, "
+                       "{stage: adv, op: advantage, inputs: [a, b]}, "
+                       "{stage: learn, op: update, model: actor, inputs: adv}]"};
+  options.working_folder = std::filesystem::current_path().string();
+  ASSERT_OK_AND_ASSIGN(const v1::JobSpec spec, LoadJobSpec(options));
+  const auto role = engine::MakeRole(spec, {.rank = 0});
+  v1::InitializeOp initialize;
+  *initialize.mutable_spec() = spec;
+  initialize.set_world_size(1);
+  ASSERT_OK(role->Initialize(initialize));
+  const auto run = [&](const char* op, const char* stage) {
+    v1::DataflowOp request;
+    request.set_op(op);
+    request.set_stage(stage);
+    request.set_step(1);
+    return role->RunDataflowStage(request).status();
+  };
+  ASSERT_OK(run("generate", "answers"));
+  ASSERT_OK(run("reward", "b"));
+  ASSERT_OK(run("reward", "b")) << "twice is not both";
+  // What cannot be drops the step: it begins again.
+  EXPECT_THAT(run("advantage", "adv"), StatusIs(kPrecondition, HasSubstr("advantage of step 1 needs reward first")));
+  ASSERT_OK(run("generate", "answers"));
+  ASSERT_OK(run("reward", "b"));
+  ASSERT_OK(run("reward", "a"));
+  EXPECT_OK(run("advantage", "adv"));
+  EXPECT_THAT(run("reward", "c"), StatusIs(kPrecondition, HasSubstr("no stage of the job that scores is named c")));
+}
+
 }  // namespace
 }  // namespace sluice::testing
