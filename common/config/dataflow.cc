@@ -60,12 +60,14 @@ bool ComparesWithAnother(const v1::JobSpec& spec) { return NeedsReference(spec) 
 namespace {
 
 std::vector<DataflowStage> StagesOfRecipe(const v1::JobSpec& spec) {
-  std::vector<DataflowStage> stages = {{"rollout", "generate", "actor", {}},
-                                       {"score", "reward", RewardModelsOf(spec).empty() ? "" : "reward", {"rollout"}}};
+  std::string answers = "rollout", scores = kRewardStageOfRecipes;
+  std::vector<DataflowStage> stages = {
+      {answers, "generate", "actor", {}},
+      {scores, "reward", RewardModelsOf(spec).empty() ? "" : "reward", {answers}},
+  };
   // What the trainer's passes read: the answers that are left, where some are left out.
-  std::string answers = "rollout", scores = "score";
   if (FiltersGroups(spec)) {
-    stages.push_back({"filter", "filter", "actor", {"score"}});
+    stages.push_back({"filter", "filter", "actor", {scores}});
     answers = scores = "filter";
   }
   stages.push_back({"old_logprob", "logprob", "actor", {answers}});
@@ -108,13 +110,17 @@ std::vector<DataflowStage> Ordered(std::vector<DataflowStage> stages) {
 }
 
 const Pool& PoolOf(const DataflowStage& stage, const std::vector<Pool>& pools) {
-  if (stage.op == "generate" || stage.op == "reward" || stage.op == "weight_sync") return RolloutPool(pools);
+  const bool answers = stage.op == "generate" || stage.op == "reward" || stage.op == "filter";
+  if (answers || stage.op == "weight_sync") return RolloutPool(pools);
   return stage.op == "ref_logprob" ? ReferencePool(pools) : ActorPool(pools);
 }
 
 // A reward without a model computes in processes and services of its own: it need not hold up the device.
 bool RunsBeside(const v1::JobSpec& spec, const DataflowStage& stage) {
-  if (stage.op != "reward" || !RewardModelsOf(spec).empty()) return false;
+  if (stage.op != "reward") return false;
+  for (const RewardStage& scoring : RewardStagesOf(spec)) {
+    if (scoring.stage == stage.name && HasRewardModel(scoring)) return false;
+  }
   for (const v1::StageSpec& listed : spec.dataflow()) {
     if (listed.stage() == stage.name && listed.has_sync()) return !listed.sync();
   }
@@ -133,7 +139,10 @@ std::vector<DataflowStage> ListedStages(const v1::JobSpec& spec) {
 
 std::vector<DataflowStage> DataflowOf(const v1::JobSpec& spec) {
   if (!IsPolicyRecipe(spec.recipe())) return {};
-  std::vector<DataflowStage> stages = spec.recipe() == "dataflow" ? Ordered(ListedStages(spec)) : StagesOfRecipe(spec);
+  std::vector<DataflowStage> stages = spec.recipe() == "dataflow" ? ListedStages(spec) : StagesOfRecipe(spec);
+  // They follow steps, as often as trainer.test_freq and trainer.save_freq say.
+  std::erase_if(stages, [](const auto& stage) { return stage.op == "evaluate" || stage.op == "checkpoint"; });
+  if (spec.recipe() == "dataflow") stages = Ordered(std::move(stages));
   if (stages.empty()) return stages;
   if (RolloutIsSeparate(spec)) stages.push_back({"weight_sync", "weight_sync", "actor", {stages.back().name}});
   const std::vector<Pool> pools = PoolsOf(spec);

@@ -142,7 +142,7 @@ void NotesOnRun(const v1::JobSpec& spec, const Plan& plan, Notes* notes) {
     if (spec.rollout().mode() != "async" && spec.rollout().max_staleness() != 1) {
       notes->push_back(absl::StrCat("rollout.max_staleness does nothing: rollout.mode is ", spec.rollout().mode()));
     }
-    if (spec.rollout().n() == 1 && JudgesAnswers(spec.reward()) && spec.algorithm().adv_estimator() != "remax" &&
+    if (spec.rollout().n() == 1 && JudgesAnswers(spec) && spec.algorithm().adv_estimator() != "remax" &&
         spec.algorithm().adv_estimator() != "reinforce_plus_plus") {
       notes->push_back(absl::StrCat("rollout.n 1: algorithm.adv_estimator ", spec.algorithm().adv_estimator(),
                                     " compares the answers to a prompt with each other; a single one teaches nothing"));

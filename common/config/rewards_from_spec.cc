@@ -3,6 +3,7 @@
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -81,16 +82,57 @@ bool JudgesAnswers(const v1::RewardSpec& spec) {
   return spec.kind() != "none" || spec.terms().fields_size() > 0 || !spec.custom_reward_function().path().empty();
 }
 
+std::vector<RewardStage> RewardStagesOf(const v1::JobSpec& spec) {
+  std::vector<RewardStage> stages;
+  if (spec.recipe() == "dataflow") {
+    for (int i = 0; i < spec.dataflow_size(); ++i) {
+      const v1::StageSpec& stage = spec.dataflow(i);
+      if (stage.op() != "reward") continue;
+      RewardStage& own = stages.emplace_back(stage.stage(), absl::StrCat("dataflow[", i, "]."), stage.reward());
+      if (stage.has_num_workers()) {
+        own.reward.mutable_custom_reward_function()->set_num_workers(stage.num_workers());
+      }
+    }
+    if (stages.size() > 1) return stages;
+  }
+  return {{stages.empty() ? std::string(kRewardStageOfRecipes) : stages[0].stage, "", spec.reward()}};
+}
+
+absl::StatusOr<std::vector<RewardSpec>> RewardsOfStage(const RewardStage& stage) {
+  auto rewards = RewardsFromSpec(stage.reward);
+  if (stage.prefix.empty()) return rewards;
+  if (!rewards.ok()) return absl::InvalidArgumentError(absl::StrCat(stage.prefix, rewards.status().message()));
+  for (RewardSpec& reward : *rewards) {
+    reward.name = reward.name.empty() ? stage.stage : absl::StrCat(stage.stage, "/", reward.name);
+  }
+  return rewards;
+}
+
+bool JudgesAnswers(const v1::JobSpec& spec) {
+  const std::vector<RewardStage> stages = RewardStagesOf(spec);
+  return std::any_of(stages.begin(), stages.end(), [](const auto& stage) { return JudgesAnswers(stage.reward); });
+}
+
+bool HasRewardModel(const RewardStage& stage) {
+  const auto rewards = RewardsOfStage(stage);
+  return rewards.ok() &&
+         std::any_of(rewards->begin(), rewards->end(), [](const auto& reward) { return reward.kind == "model"; });
+}
+
 std::vector<RewardModelFolder> RewardModelsOf(const v1::JobSpec& spec) {
   std::vector<RewardModelFolder> models;
   if (!IsPolicyRecipe(spec.recipe())) return models;
-  const auto rewards = RewardsFromSpec(spec.reward());
-  if (!rewards.ok()) return models;
-  for (const RewardSpec& reward : *rewards) {
-    if (reward.kind != "model") continue;
-    const std::string key =
-        reward.name.empty() ? "reward.options.path" : absl::StrCat("reward.terms.", reward.name, ".path");
-    models.push_back({reward.label(), key, reward.options.at("path")});
+  for (const RewardStage& stage : RewardStagesOf(spec)) {
+    const auto rewards = RewardsFromSpec(stage.reward);
+    const auto named = RewardsOfStage(stage);
+    if (!rewards.ok()) continue;
+    for (size_t i = 0; i < rewards->size(); ++i) {
+      const RewardSpec& reward = (*rewards)[i];
+      if (reward.kind != "model") continue;
+      const std::string key =
+          reward.name.empty() ? "reward.options.path" : absl::StrCat("reward.terms.", reward.name, ".path");
+      models.push_back({(*named)[i].label(), stage.prefix + key, reward.options.at("path")});
+    }
   }
   return models;
 }

@@ -35,15 +35,23 @@ const std::map<std::string, OpRules>& Rules() {
   static const auto* const rules = new std::map<std::string, OpRules>{
       {"generate", {"actor", false, {}, {}}},
       {"reward", {"reward", true, {"generate"}, {"generate"}}},
-      {"filter", {"actor", false, {"reward"}, {"reward"}}},  // of recipes alone
+      {"filter", {"actor", true, {"reward"}, {"reward"}}},
       {"logprob", {"actor", false, {"generate", "filter"}, {"generate"}}},
       {"ref_logprob", {"ref", false, {"generate", "filter"}, {"generate"}}},
       {"values", {"critic", false, {"generate", "filter"}, {"generate"}}},
       {"advantage", {"", false, {"reward", "filter", "logprob", "ref_logprob", "values"}, {"reward"}}},
       {"update_critic", {"critic", false, {"advantage"}, {"advantage"}}},
-      {"update", {"actor", false, {"advantage", "update_critic"}, {"advantage"}}}};
+      {"update", {"actor", false, {"advantage", "update_critic"}, {"advantage"}}},
+      {"evaluate", {"actor", false, {"update"}, {"update"}}},
+      {"checkpoint", {"", false, {"update", "evaluate"}, {"update"}}}};
   return *rules;
 }
+
+// Whether a step may have several stages of this op: scores are added up.
+bool MayRepeat(const std::string& op) { return op == "reward"; }
+
+// Whether the op follows the steps, and is no part of them.
+bool FollowsSteps(const std::string& op) { return op == "evaluate" || op == "checkpoint"; }
 
 // A graph whose names are unique.
 class Graph {
@@ -83,16 +91,22 @@ class Graph {
     return cycle;
   }
 
-  // Ops among the stage's inputs, theirs, and so on. REQUIRES: no cycle.
+  // Names of the stage's inputs, theirs, and so on. REQUIRES: no cycle.
   std::set<std::string> Before(const DataflowStage& stage) const {
-    std::set<std::string> ops;
+    std::set<std::string> names;
     for (const std::string& input : stage.inputs) {
       const DataflowStage* before = Find(input);
       if (before == nullptr) continue;
-      ops.insert(before->op);
-      ops.merge(Before(*before));
+      names.insert(before->name);
+      names.merge(Before(*before));
     }
-    return ops;
+    return names;
+  }
+
+  // Null: there is no stage of this op.
+  const DataflowStage* OfOp(const std::string& op) const {
+    const auto found = std::find_if(stages_.begin(), stages_.end(), [&](const auto& stage) { return stage.op == op; });
+    return found == stages_.end() ? nullptr : &*found;
   }
 
  private:
@@ -130,6 +144,12 @@ void JudgeInputs(const DataflowStage& stage, const OpRules& rules, const Graph& 
     } else if (rules.reads.empty()) {
       Add(errors, path,
           absl::StrCat(stage.op, " begins with the prompts and reads no other stage; leave ", input, " out"));
+    } else if (const DataflowStage* filter = graph.OfOp("filter");
+               filter != nullptr && rules.reads.contains("filter") &&
+               (before->op == "generate" || before->op == "reward")) {
+      Add(errors, path,
+          absl::StrCat(stage.op, " cannot read ", input, ", of which ", filter->name, " leaves out a part; name ",
+                       filter->name));
     } else if (!rules.reads.contains(before->op)) {
       Add(errors, path,
           absl::StrCat(stage.op, " cannot read ", input, ", which is of op ", before->op, "; it reads ",
@@ -163,11 +183,10 @@ Errors JudgeStages(const std::vector<DataflowStage>& stages, const std::string& 
                        "] too: inputs could not tell them apart"));
     }
     const auto [same_op, new_op] = ops.emplace(stages[i].op, i);
-    if (!new_op) {
+    if (!new_op && !MayRepeat(stages[i].op)) {
       Add(&errors, element + ".op",
           absl::StrCat(stages[i].op, " is there twice, as ", stages[same_op->second].name, " and ", stages[i].name,
-                       "; a step has one",
-                       stages[i].op == "reward" ? " (several rewards are added up with reward.terms)" : ""));
+                       "; a step has one"));
     }
     if (!Rules().contains(stages[i].op))
       Add(&errors, element + ".op", absl::StrCat("unknown op ", Quoted(stages[i].op)));
@@ -193,16 +212,20 @@ Errors JudgeStages(const std::vector<DataflowStage>& stages, const std::string& 
 
   for (size_t i = 0; i < stages.size(); ++i) {
     const std::set<std::string> before = graph.Before(stages[i]);
-    for (const std::string& op : Rules().at(stages[i].op).needs) {
-      if (before.contains(op)) continue;
+    std::vector<std::string> needs = Rules().at(stages[i].op).needs;
+    if (ops.contains("filter") && Rules().at(stages[i].op).reads.contains("filter")) needs = {"filter"};
+    for (const DataflowStage& needed : stages) {
+      if (before.contains(needed.name) || std::find(needs.begin(), needs.end(), needed.op) == needs.end()) continue;
       Add(&errors, absl::StrCat(path, "[", i, "].inputs"),
-          absl::StrCat(stages[i].op, " needs what ", op, " makes: name ", stages[ops.at(op)].name));
+          absl::StrCat(stages[i].op, " needs what ", needed.op, " makes: name ", needed.name));
     }
   }
+  if (!errors.empty()) return errors;
+
   const DataflowStage& update = stages[ops.at("update")];
   const std::set<std::string> read = graph.Before(update);
   for (size_t i = 0; i < stages.size(); ++i) {
-    if (stages[i].op == "update" || read.contains(stages[i].op)) continue;
+    if (stages[i].op == "update" || FollowsSteps(stages[i].op) || read.contains(stages[i].name)) continue;
     Add(&errors, absl::StrCat(path, "[", i, "].stage"),
         absl::StrCat("nothing on the way to ", update.name, " reads ", stages[i].name, "; name it in the inputs of ",
                      stages[i].op == "update_critic" ? update.name : stages[ops.at("advantage")].name,
@@ -212,6 +235,28 @@ Errors JudgeStages(const std::vector<DataflowStage>& stages, const std::string& 
 }
 
 namespace {
+
+// Of several stages that score each has a section of its own, and the job has none beside them.
+void CheckRewardSections(const v1::JobSpec& spec, Errors* errors) {
+  const std::vector<RewardStage> scoring = RewardStagesOf(spec);
+  if (scoring.size() < 2) return;
+  std::vector<std::string> names;
+  for (const RewardStage& stage : scoring) names.push_back(stage.stage);
+  for (int i = 0; i < spec.dataflow_size(); ++i) {
+    if (spec.dataflow(i).op() != "reward" || spec.dataflow(i).has_reward()) continue;
+    Add(errors, absl::StrCat("dataflow[", i, "].reward"),
+        absl::StrCat("is needed: of several stages of op reward (", absl::StrJoin(names, ", "), ") each has its own"));
+  }
+  const v1::RewardSpec& section = spec.reward();
+  if (section.kind() == "auto" && section.options().fields().empty() && section.terms().fields().empty() &&
+      section.custom_reward_function().path().empty()) {
+    return;
+  }
+  Add(errors, "reward",
+      absl::StrCat("does nothing beside several stages of op reward (", absl::StrJoin(names, ", "),
+                   "), each of which has its own; leave it out"),
+      {"reward.kind", "reward.terms", "reward.custom_reward_function.path"});
+}
 
 // Options of a stage that its op does not have, and options that disagree with the keys they stand for.
 void CheckOptions(const v1::JobSpec& spec, Errors* errors) {
@@ -225,17 +270,26 @@ void CheckOptions(const v1::JobSpec& spec, Errors* errors) {
     only(stage.has_sampling(), "sampling", {"generate"});
     only(stage.has_reward(), "reward", {"reward"});
     only(stage.has_sync(), "sync", {"reward"});
+    only(stage.has_metric(), "metric", {"filter"});
+    only(stage.has_max_num_gen_batches(), "max_num_gen_batches", {"filter"});
+    only(stage.has_every(), "every", {"evaluate", "checkpoint"});
     only(stage.has_estimator(), "estimator", {"advantage"});
     only(stage.has_batch_size(), "batch_size", {"update", "update_critic"});
     only(stage.has_grad_accum_steps(), "grad_accum_steps", {"update", "update_critic"});
+    if (stage.has_num_workers() && FollowsSteps(stage.op())) {
+      Add(errors, absl::StrCat("dataflow[", i, "].num_workers"),
+          absl::StrCat("does nothing for op ", stage.op(), ", which has its ranks from pools"));
+    }
     if (stage.has_grad_accum_steps() && !stage.has_batch_size()) {
       Add(errors, absl::StrCat("dataflow[", i, "].grad_accum_steps"), "needs batch_size: the batches that it adds up");
     }
-    if (stage.has_sync() && !stage.sync() && stage.op() == "reward" && !RewardModelsOf(spec).empty()) {
+    for (const RewardStage& scoring : RewardStagesOf(spec)) {
+      if (scoring.stage != stage.stage() || !stage.has_sync() || stage.sync() || !HasRewardModel(scoring)) continue;
       Add(errors, absl::StrCat("dataflow[", i, "].sync"),
           "cannot be false: a reward model computes on the device, as the stages beside it would");
     }
   }
+  CheckRewardSections(spec, errors);
   for (const StageOption& option : StageOptionsOf(spec)) {
     if (Agrees(option, spec)) continue;
     Add(errors, option.path,
@@ -263,6 +317,14 @@ void CheckAgainstKeys(const v1::JobSpec& spec, Errors* errors) {
          absl::StrCat("does nothing with algorithm.adv_estimator ", spec.algorithm().adv_estimator(),
                       ", which needs no critic; gae does"),
          {"algorithm.adv_estimator"});
+  }
+  if (FiltersGroups(spec) && !ops.contains("filter")) {
+    Add(errors, "dataflow", "has no stage of op filter, which algorithm.filter_groups.enable asks for",
+        {"algorithm.filter_groups.enable"});
+  }
+  if (ops.contains("evaluate") && spec.data().val_files().empty()) {
+    Add(errors, absl::StrCat("dataflow[", ops["evaluate"], "].op"), "evaluate has no data: data.val_files is empty",
+        {"data.val_files"});
   }
   const v1::RolloutCorrectionSpec& correction = spec.algorithm().rollout_correction();
   if (!ops.contains("logprob") && (correction.rollout_is() != "none" || correction.rollout_rs() != "none")) {

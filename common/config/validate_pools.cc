@@ -105,7 +105,7 @@ void CheckPoolsAgainstKeys(const v1::JobSpec& spec, Errors* errors) {
                      actor.name, ", which trains; leave dp_size out, or make both equal"),
         {"pools"});
   }
-  if (!JudgesAnswers(spec.reward()) && NeedsReference(spec) && !spec.data().val_files().empty() &&
+  if (!JudgesAnswers(spec) && NeedsReference(spec) && !spec.data().val_files().empty() &&
       !(RolloutPool(pools).reference)) {
     Add(errors, "pools",
         absl::StrCat(
@@ -129,13 +129,6 @@ void AddPoolErrors(const v1::JobSpec& spec, Errors* errors) {
         absl::StrCat(spec.rollout().mode(),
                      " generates while it trains: give rollout a pool of its own, other than the actor's, under pools"),
         {"pools"});
-  }
-  if (FiltersGroups(spec) && (!spec.pools().empty() || spec.recipe() == "dataflow")) {
-    Add(errors, "algorithm.filter_groups.enable",
-        absl::StrCat("puts answers to further prompts in place of groups that teach nothing, before the step goes on: "
-                     "that is built for the stages of a recipe on one pool; leave it out, or ",
-                     spec.pools().empty() ? "take a recipe in place of a data flow of your own" : "leave out pools"),
-        {spec.pools().empty() ? "recipe" : "pools"});
   }
   if (spec.recipe() == "dataflow" && JudgeStages(ListedStages(spec), "dataflow").empty()) CheckWorkers(spec, errors);
 }

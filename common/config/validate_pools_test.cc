@@ -26,7 +26,8 @@ std::string ErrorsOf(const LoadResult& result) { return std::string(ToStatus(res
 constexpr char kTwo[] = "[{pool: answer, ranks: 1, roles: rollout}, {pool: train, ranks: 2, roles: [actor, ref]}]";
 
 TEST(PoolsTest, TheActorsRanksAreTheFirst) {
-  const LoadResult result = Load(kTwo, {"trainer.n_gpus_per_node=3", "actor.use_kl_loss=true"});
+  const LoadResult result =
+      Load(kTwo, {"trainer.n_gpus_per_node=3", "actor.use_kl_loss=true", "algorithm.filter_groups.enable=true"});
   ASSERT_THAT(ErrorsOf(result), IsEmpty());
   const std::vector<Pool> pools = PoolsOf(result.spec);
   ASSERT_EQ(pools.size(), 2u);
@@ -38,7 +39,8 @@ TEST(PoolsTest, TheActorsRanksAreTheFirst) {
   EXPECT_EQ(PoolOfRank(pools, 1).name, "train");
   EXPECT_EQ(PoolOfRank(pools, 2).name, "answer");
   for (const DataflowStage& stage : DataflowOf(result.spec)) {
-    const bool answers = stage.op == "generate" || stage.op == "reward" || stage.op == "weight_sync";
+    const bool answers =
+        stage.op == "generate" || stage.op == "reward" || stage.op == "filter" || stage.op == "weight_sync";
     EXPECT_EQ(stage.pool, answers ? "answer" : "train") << stage.name;
   }
   EXPECT_EQ(DataflowOf(result.spec).back().op, "weight_sync");
@@ -87,8 +89,6 @@ TEST(PoolsTest, WhatCannotBeIsNamedWithItsPlace) {
       {"[]",
        {"rollout.mode=one_step_off"},
        "rollout.mode: one_step_off generates while it trains: give rollout a pool"},
-      {kTwo, with({"algorithm.filter_groups.enable=true"}),
-       "algorithm.filter_groups.enable: puts answers to further prompts in place of groups that teach nothing"},
       {"{train: 3}", three, "job.yaml:4: pools: expected a list of maps, got a map"},
   };
   for (const auto& [pools, overrides, message] : cases) {

@@ -40,7 +40,7 @@ void CheckPolicy(const v1::JobSpec& spec, Errors* errors) {
     Add(errors, "rollout.n", "algorithm.adv_estimator grpo_passk compares the two best answers of a prompt: at least 2",
         {"algorithm.adv_estimator"});
   }
-  if (FiltersGroups(spec) && (spec.rollout().n() < 2 || !JudgesAnswers(spec.reward()))) {
+  if (FiltersGroups(spec) && (spec.rollout().n() < 2 || !JudgesAnswers(spec))) {
     Add(errors, "algorithm.filter_groups.enable",
         spec.rollout().n() < 2
             ? "leaves out groups whose answers are all equally good, and a group of rollout.n 1 answer always is one"
@@ -63,7 +63,9 @@ void CheckPolicy(const v1::JobSpec& spec, Errors* errors) {
     Add(errors, "actor.policy_loss.dro_beta", "is needed by actor.policy_loss.loss_mode dro: a number above 0",
         {"actor.policy_loss.loss_mode"});
   }
-  if (const auto rewards = RewardsFromSpec(spec.reward()); !rewards.ok()) {
+  for (const RewardStage& stage : RewardStagesOf(spec)) {
+    const auto rewards = RewardsOfStage(stage);
+    if (rewards.ok()) continue;
     const std::string message(rewards.status().message());
     const size_t colon = message.find(": ");
     Add(errors, message.substr(0, colon), message.substr(colon + 2));

@@ -30,11 +30,22 @@ bool WithinReach(const FlowPlan& plan, const FlowProgress& progress, int64_t ste
   return step <= std::min(last, progress.steps_done + 1 + plan.ahead);
 }
 
+// Some step's filter may still take further prompts and answer them.
+bool MayAnswerMore(const FlowPlan& plan, const FlowProgress& progress) {
+  for (size_t place = 0; place < plan.stages.size(); ++place) {
+    if (plan.stages[place].what.op != "filter") continue;
+    for (const auto& [number, step] : progress.steps) {
+      if (!step.done.contains(place)) return true;
+    }
+  }
+  return false;
+}
+
 // The next generation is of newer weights than the pool has, and there are such.
 bool SyncIsDue(const FlowPlan& plan, const FlowProgress& progress, int64_t last) {
   if (!plan.syncs_weights() || progress.rollout_version >= progress.steps_done) return false;
   const int64_t next = progress.next_to_generate;
-  if (next > last) return false;
+  if (next > last || MayAnswerMore(plan, progress)) return false;
   if (plan.newest) return WithinReach(plan, progress, next, last);
   const int64_t needed = VersionFor(plan, progress, next);
   return needed > progress.rollout_version && needed <= progress.steps_done;
@@ -77,7 +88,8 @@ FlowPlan MakeFlowPlan(const v1::JobSpec& spec) {
       const size_t place = places.at(input);
       planned.inputs.push_back(place);
       planned.before.insert(place);
-      planned.before.insert(plan.stages[place].before.begin(), plan.stages[place].before.end());
+      const FlowPlan::Stage& before = plan.stages[place];
+      if (before.what.op != "filter") planned.before.insert(before.before.begin(), before.before.end());
     }
     places[stage.name] = plan.stages.size() - 1;
     if (stage.op == "generate") plan.rollout = planned.pool;
@@ -128,7 +140,7 @@ std::vector<FlowItem> ReadyItems(const FlowPlan& plan, const FlowProgress& progr
       take({number, place});
     }
   }
-  if (weights_are_there && WithinReach(plan, progress, next, last)) {
+  if (weights_are_there && WithinReach(plan, progress, next, last) && !MayAnswerMore(plan, progress)) {
     for (size_t place = 0; place < plan.stages.size(); ++place) {
       if (plan.stages[place].inputs.empty()) take({next, place});
     }

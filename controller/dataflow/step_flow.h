@@ -12,6 +12,8 @@
 //   FLOW-3  The weights that answer for step s have at least version s - 1 - ahead. In the modes sync and one_step_off
 //           they have exactly that version, or that of the last standstill, whatever stages take how long.
 //   FLOW-4  No step after a standstill is begun before it: a run that resumes there does what one did that went on.
+//   FLOW-5  Where groups are filtered the answers of a step are all of the same weights, and no batch of prompts is
+//           taken for a step before the step before it has all that it takes.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +34,7 @@ struct FlowPlan {
   struct Stage {
     DataflowStage what;
     std::vector<size_t> inputs;  // places in `stages`
-    std::set<size_t> before;     // these, theirs, and so on
+    std::set<size_t> before;     // whose results it reads: these, theirs, and so on up to a filter, which leaves all
     size_t pool = 0;
     int32_t readers = 0;  // ranks of other pools that fetch what it makes
   };

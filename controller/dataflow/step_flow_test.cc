@@ -46,10 +46,10 @@ v1::JobSpec Separate(const std::string& mode, int64_t max_staleness = 1) {
 // Runs a flow on a clock that jumps from the end of one stage to the next: stages take as long as `seconds` says.
 class Simulation {
  public:
-  explicit Simulation(const v1::JobSpec& spec) : plan_(MakeFlowPlan(spec)) {}
+  explicit Simulation(const v1::JobSpec& spec) : plan_(MakeFlowPlan(spec)), filters_(FiltersGroups(spec)) {}
 
-  std::map<std::string, double> seconds = {{"generate", 10},   {"reward", 1}, {"logprob", 2},
-                                           {"advantage", 0.1}, {"update", 6}, {"weight_sync", 0.5}};
+  std::map<std::string, double> seconds = {{"generate", 10}, {"reward", 1},      {"filter", 4},       {"logprob", 2},
+                                           {"update", 6},    {"advantage", 0.1}, {"weight_sync", 0.5}};
   int64_t checkpoint_every = 0;  // steps; 0: never
 
   void Run(int64_t steps) {
@@ -93,9 +93,12 @@ class Simulation {
     for (const Flight& other : flights_) EXPECT_FALSE(Shares(item, other.item));  // FLOW-2
     const v1::DataflowOp op = RequestOf(plan_, progress_, item);
     if (op.op() == "generate") {
-      EXPECT_EQ(item.step, static_cast<int64_t>(versions_.size()) + 1);  // FLOW-1
+      EXPECT_EQ(taken_, item.step - 1) << "prompts for a step before the one before it has its own";  // FLOW-5
+      EXPECT_EQ(item.step, static_cast<int64_t>(versions_.size()) + 1);                               // FLOW-1
       versions_.push_back(op.weight_version());
       EXPECT_GE(op.weight_version(), item.step - 1 - plan_.ahead);  // FLOW-3
+    } else if (op.op() == "filter") {
+      EXPECT_EQ(op.weight_version(), versions_.at(static_cast<size_t>(item.step) - 1));  // FLOW-5
     } else if (op.op() != "weight_sync" && plan_.stages[item.stage].pool == 0) {
       EXPECT_EQ(item.step, progress_.steps_done + 1);  // FLOW-1
     }
@@ -128,6 +131,7 @@ class Simulation {
     now_ = first->end;
     const FlowItem item = first->item;
     flights_.erase(first);
+    if (OpOf(item) == (filters_ ? "filter" : "generate")) taken_ = item.step;
     std::vector<v1::BatchReference> outputs;
     if (item.stage != FlowItem::kWeightSync && plan_.stages[item.stage].readers > 0) {
       outputs.emplace_back().set_stage(plan_.stages[item.stage].what.name);
@@ -136,6 +140,8 @@ class Simulation {
   }
 
   const FlowPlan plan_;
+  const bool filters_;
+  int64_t taken_ = 0;  // steps that have all the prompts they take
   FlowProgress progress_;
   double now_ = 0;
   std::vector<Flight> flights_;
@@ -270,6 +276,62 @@ TEST(StepFlowTest, AReferenceOnAPoolOfItsOwnReadsAndIsRead) {
                                                               {"rollout>ref_logprob", 1},
                                                               {"score>advantage", 1},
                                                               {"ref_logprob>advantage", 1}}));
+}
+
+TEST(StepFlowTest, SeveralStagesScoreAndEachIsBrought) {
+  v1::JobSpec spec = Separate("sync");
+  spec.set_recipe("dataflow");
+  const auto add = [&](const std::string& stage, const std::string& op, const std::vector<std::string>& inputs) {
+    v1::StageSpec* added = spec.add_dataflow();
+    added->set_stage(stage);
+    added->set_op(op);
+    for (const std::string& input : inputs) added->add_inputs(input);
+    return added;
+  };
+  add("rollout", "generate", {});
+  add("right", "reward", {"rollout"})->mutable_reward()->set_kind("gsm8k");
+  v1::RewardSpec* liked = add("liked", "reward", {"rollout"})->mutable_reward();
+  liked->set_kind("model");
+  (*liked->mutable_options()->mutable_fields())["path"].set_string_value("/rm");
+  add("advantage", "advantage", {"right", "liked"});
+  add("update", "update", {"advantage"});
+  Simulation simulation(spec);
+  simulation.Run(1);
+  EXPECT_EQ(simulation.brought(),
+            (std::map<std::string, int>{{"rollout>advantage", 1}, {"right>advantage", 1}, {"liked>advantage", 1}}));
+  EXPECT_NEAR(simulation.now(), 10 + 1 + 0.1 + 6, 1e-9) << "the rule scores beside the model";
+}
+
+v1::JobSpec Filtered(v1::JobSpec spec) {
+  spec.mutable_algorithm()->mutable_filter_groups()->set_enable(true);
+  return spec;
+}
+
+TEST(StepFlowTest, WhatAFilterLeavesIsAllThatOtherPoolsAreBrought) {
+  Simulation simulation(Filtered(Separate("sync")));
+  simulation.Run(2);
+  EXPECT_EQ(simulation.brought(), (std::map<std::string, int>{{"filter>old_logprob", 2}}));
+  EXPECT_THAT(simulation.log(),
+              ElementsAre("rollout1", "score1", "filter1", "old_logprob1", "advantage1", "update1", "weight_sync1",
+                          "rollout2", "score2", "filter2", "old_logprob2", "advantage2", "update2"));
+}
+
+TEST(StepFlowTest, AStepsFurtherAnswersAreOfTheSameWeights) {  // FLOW-3, FLOW-5
+  for (const double filter : {0.1, 4.0, 30.0}) {
+    for (const double update : {1.0, 6.0, 40.0}) {
+      Simulation off(Filtered(Separate("one_step_off")));
+      off.seconds["filter"] = filter;
+      off.seconds["update"] = update;
+      off.Run(5);
+      EXPECT_THAT(off.versions(), ElementsAre(0, 0, 1, 2, 3));
+      Simulation async(Filtered(Separate("async", 3)));
+      async.seconds["filter"] = filter;
+      async.seconds["update"] = update;
+      async.checkpoint_every = 4;
+      async.Run(9);
+      EXPECT_EQ(async.versions().size(), 9u);
+    }
+  }
 }
 
 TEST(StepFlowTest, AStageHasWaitedSinceItsInputs) {

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "common/status_macros.h"
 #include "engine/exchange/batch_store.h"
 
@@ -14,6 +17,8 @@ namespace {
 
 constexpr char kOp[] = "op";
 constexpr char kMetrics[] = "metrics";
+constexpr char kPromptRows[] = "prompt_rows";
+constexpr char kPromptBatches[] = "prompt_batches";
 
 // Columns of one batch as they are built.
 class Columns {
@@ -59,25 +64,32 @@ class Columns {
   arrow::ArrayVector arrays_;
 };
 
+arrow::Status AddGenerated(absl::Span<const Answer* const> answers, Columns* columns) {
+  ARROW_RETURN_NOT_OK(columns->Add<arrow::Int64Builder>("row", answers, [](const Answer& a) { return a.row; }));
+  ARROW_RETURN_NOT_OK(columns->AddList<arrow::Int32Builder>(
+      "response_ids", answers, [](const Answer& a) -> const std::vector<int32_t>& { return a.response_ids; }));
+  ARROW_RETURN_NOT_OK(columns->AddList<arrow::FloatBuilder>(
+      "rollout_log_prob", answers, [](const Answer& a) -> const std::vector<float>& { return a.rollout_log_prob; }));
+  ARROW_RETURN_NOT_OK(columns->Add<arrow::StringBuilder>("text", answers, [](const Answer& a) { return a.text; }));
+  ARROW_RETURN_NOT_OK(
+      columns->Add<arrow::BooleanBuilder>("truncated", answers, [](const Answer& a) { return a.truncated; }));
+  return columns->Add<arrow::Int64Builder>("weight_version", answers, [](const Answer& a) { return a.weight_version; });
+}
+
+arrow::Status AddScored(absl::Span<const Answer* const> answers, Columns* columns) {
+  ARROW_RETURN_NOT_OK(columns->AddScores(answers));
+  ARROW_RETURN_NOT_OK(columns->AddList<arrow::DoubleBuilder>(
+      "components", answers, [](const Answer& a) -> const std::vector<double>& { return a.components; }));
+  return columns->Add<arrow::StringBuilder>("extracted", answers, [](const Answer& a) { return a.extracted; });
+}
+
+// Whether the op's answers are new to who reads them.
+bool Creates(const std::string& op) { return op == "generate" || op == "filter"; }
+
 arrow::Status AddOf(const std::string& op, absl::Span<const Answer* const> answers, Columns* columns) {
-  if (op == "generate") {
-    ARROW_RETURN_NOT_OK(columns->Add<arrow::Int64Builder>("row", answers, [](const Answer& a) { return a.row; }));
-    ARROW_RETURN_NOT_OK(columns->AddList<arrow::Int32Builder>(
-        "response_ids", answers, [](const Answer& a) -> const std::vector<int32_t>& { return a.response_ids; }));
-    ARROW_RETURN_NOT_OK(columns->AddList<arrow::FloatBuilder>(
-        "rollout_log_prob", answers, [](const Answer& a) -> const std::vector<float>& { return a.rollout_log_prob; }));
-    ARROW_RETURN_NOT_OK(columns->Add<arrow::StringBuilder>("text", answers, [](const Answer& a) { return a.text; }));
-    ARROW_RETURN_NOT_OK(
-        columns->Add<arrow::BooleanBuilder>("truncated", answers, [](const Answer& a) { return a.truncated; }));
-    return columns->Add<arrow::Int64Builder>("weight_version", answers,
-                                             [](const Answer& a) { return a.weight_version; });
-  }
-  if (op == "reward") {
-    ARROW_RETURN_NOT_OK(columns->AddScores(answers));
-    ARROW_RETURN_NOT_OK(columns->AddList<arrow::DoubleBuilder>(
-        "components", answers, [](const Answer& a) -> const std::vector<double>& { return a.components; }));
-    return columns->Add<arrow::StringBuilder>("extracted", answers, [](const Answer& a) { return a.extracted; });
-  }
+  if (Creates(op)) ARROW_RETURN_NOT_OK(AddGenerated(answers, columns));
+  if (op == "reward" || op == "filter") ARROW_RETURN_NOT_OK(AddScored(answers, columns));
+  if (op != "ref_logprob") return arrow::Status::OK();
   return columns->AddList<arrow::FloatBuilder>(
       "ref_log_prob", answers, [](const Answer& a) -> const std::vector<float>& { return a.ref_log_prob; });
 }
@@ -126,17 +138,32 @@ void ReadRow(const arrow::RecordBatch& batch, int64_t row, Answer* answer) {
   }
 }
 
+// What a filter says of the step's prompts.
+absl::Status ReadPrompts(const arrow::KeyValueMetadata& metadata, const PromptDataset& prompts, ColumnsOrigin* origin) {
+  const auto rows = metadata.Get(kPromptRows), batches = metadata.Get(kPromptBatches);
+  if (!rows.ok() || !batches.ok() || !absl::SimpleAtoi(*batches, &origin->prompt_batches)) {
+    return Malformed("they do not say which prompts were chosen");
+  }
+  for (const absl::string_view text : absl::StrSplit(*rows, ',', absl::SkipEmpty())) {
+    int64_t& row = origin->prompt_rows.emplace_back();
+    if (!absl::SimpleAtoi(text, &row) || row < 0 || row >= prompts.rows()) {
+      return Malformed(absl::StrCat("there is no prompt ", text));
+    }
+  }
+  return absl::OkStatus();
+}
+
 bool IsBefore(const Answer& a, const Answer& b) {
   return std::make_pair(a.place, a.sample) < std::make_pair(b.place, b.sample);
 }
 
 }  // namespace
 
-bool HasColumns(const std::string& op) { return op == "generate" || op == "reward" || op == "ref_logprob"; }
+bool HasColumns(const std::string& op) { return Creates(op) || op == "reward" || op == "ref_logprob"; }
 
-absl::StatusOr<std::shared_ptr<arrow::RecordBatch>> ColumnsOf(const std::string& op, absl::Span<const Answer> answers,
-                                                              absl::Span<const Answer> baselines,
-                                                              const MetricSums& metrics) {
+absl::StatusOr<std::shared_ptr<arrow::RecordBatch>> ColumnsOf(const ColumnsOrigin& origin,
+                                                              absl::Span<const Answer> answers,
+                                                              absl::Span<const Answer> baselines) {
   std::vector<const Answer*> rows;
   for (const Answer& answer : answers) rows.push_back(&answer);
   for (const Answer& answer : baselines) rows.push_back(&answer);
@@ -150,11 +177,20 @@ absl::StatusOr<std::shared_ptr<arrow::RecordBatch>> ColumnsOf(const std::string&
     size_t next = 0;
     ARROW_RETURN_NOT_OK(columns.Add<arrow::BooleanBuilder>("baseline", rows,
                                                            [&](const Answer&) -> bool { return is_baseline[next++]; }));
-    return AddOf(op, rows, &columns);
+    return AddOf(origin.op, rows, &columns);
   }();
   if (!built.ok()) return absl::InternalError(built.ToString());
-  return columns.Batch(static_cast<int64_t>(rows.size()),
-                       arrow::key_value_metadata({{kOp, op}, {kMetrics, metrics.Serialize()}}));
+  auto metadata = arrow::key_value_metadata({{kOp, origin.op}, {kMetrics, origin.metrics.Serialize()}});
+  if (origin.op == "filter") {
+    metadata->Append(kPromptRows, absl::StrJoin(origin.prompt_rows, ","));
+    metadata->Append(kPromptBatches, absl::StrCat(origin.prompt_batches));
+  }
+  return columns.Batch(static_cast<int64_t>(rows.size()), std::move(metadata));
+}
+
+std::string OpOf(const arrow::RecordBatch& batch) {
+  const auto& metadata = batch.schema()->metadata();
+  return metadata == nullptr ? "" : metadata->Get(kOp).ValueOr("");
 }
 
 absl::StatusOr<ColumnsOrigin> TakeColumns(const arrow::RecordBatch& batch, const PromptDataset& prompts,
@@ -166,11 +202,12 @@ absl::StatusOr<ColumnsOrigin> TakeColumns(const arrow::RecordBatch& batch, const
   }
   origin.op = metadata->Get(kOp).ValueOrDie();
   RETURN_IF_ERROR(origin.metrics.Merge(metadata->Get(kMetrics).ValueOrDie()));
+  if (origin.op == "filter") RETURN_IF_ERROR(ReadPrompts(*metadata, prompts, &origin));
   const auto* place = Column<arrow::Int64Array>(batch, kPlaceColumn);
   const auto* sample = Column<arrow::Int64Array>(batch, "sample");
   const auto* baseline = Column<arrow::BooleanArray>(batch, "baseline");
   const auto* prompt = Column<arrow::Int64Array>(batch, "row");
-  const bool creates = origin.op == "generate";
+  const bool creates = Creates(origin.op);
   if (place == nullptr || sample == nullptr || baseline == nullptr || creates != (prompt != nullptr)) {
     return Malformed("a column is missing");
   }

@@ -1,6 +1,6 @@
 // What a stage made of the answers, as a record batch for the engines of other pools: a row for each answer, by its
 // place and number, and a column for each thing that was made. The numbers of the stage for the step's metrics travel
-// in the schema's metadata.
+// in the schema's metadata, and so do the prompts that a filter chose.
 #pragma once
 
 #include <memory>
@@ -20,23 +20,30 @@ class RecordBatch;
 
 namespace sluice::engine {
 
-// Whether results of this op can go to another pool: generate, reward, ref_logprob.
+// Whether results of this op can go to another pool: generate, reward, filter, ref_logprob.
 bool HasColumns(const std::string& op);
-
-// REQUIRES: HasColumns(op). `baselines`: the most likely answers of remax, or none.
-absl::StatusOr<std::shared_ptr<arrow::RecordBatch>> ColumnsOf(const std::string& op, absl::Span<const Answer> answers,
-                                                              absl::Span<const Answer> baselines,
-                                                              const MetricSums& metrics);
 
 // What a batch says beside its columns.
 struct ColumnsOrigin {
   std::string op;
   MetricSums metrics;
+  // filter: the rows of the prompts that the step goes on with, by place, of all ranks; and how many batches of
+  // prompts it took for them.
+  std::vector<int64_t> prompt_rows;
+  int64_t prompt_batches = 0;
 };
 
-// Puts the columns of a batch into the answers. Those of `generate` are new answers, kept in the order of their place
-// and number; `prompts` has their prompts and outlives them. Internal: the batch is not one of ColumnsOf, or is of
-// answers that are not here.
+// REQUIRES: HasColumns(origin.op). `baselines`: the most likely answers of remax, or none.
+absl::StatusOr<std::shared_ptr<arrow::RecordBatch>> ColumnsOf(const ColumnsOrigin& origin,
+                                                              absl::Span<const Answer> answers,
+                                                              absl::Span<const Answer> baselines);
+
+// Of a batch of ColumnsOf; empty where it is not one.
+std::string OpOf(const arrow::RecordBatch& batch);
+
+// Puts the columns of a batch into the answers. Those of `generate`, and of `filter`, which has all that was made
+// before it, are new answers, kept in the order of their place and number; `prompts` has their prompts and outlives
+// them. Internal: the batch is not one of ColumnsOf, or is of answers that are not here.
 absl::StatusOr<ColumnsOrigin> TakeColumns(const arrow::RecordBatch& batch, const PromptDataset& prompts,
                                           std::vector<Answer>* answers, std::vector<Answer>* baselines);
 

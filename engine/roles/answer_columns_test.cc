@@ -16,6 +16,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+ColumnsOrigin Of(const std::string& op, const MetricSums& metrics = {}) {
+  return {.op = op, .metrics = metrics, .prompt_rows = {}, .prompt_batches = 0};
+}
+
 class AnswerColumnsTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -58,8 +62,8 @@ TEST_F(AnswerColumnsTest, AnswersComeAsTheyWereAndInOrder) {
   metrics.AddSum("flops", 3);
   std::vector<Answer> odd = Generated({1, 3}), even = Generated({0, 2}), most_likely = Generated({1});
   most_likely.pop_back();
-  ASSERT_OK_AND_ASSIGN(const auto first, ColumnsOf("generate", odd, most_likely, metrics));
-  ASSERT_OK_AND_ASSIGN(const auto second, ColumnsOf("generate", even, {}, metrics));
+  ASSERT_OK_AND_ASSIGN(const auto first, ColumnsOf(Of("generate", metrics), odd, most_likely));
+  ASSERT_OK_AND_ASSIGN(const auto second, ColumnsOf(Of("generate", metrics), even, {}));
   std::vector<Answer> answers, baselines;
   ASSERT_OK_AND_ASSIGN(const ColumnsOrigin origin, TakeColumns(*first, *prompts_, &answers, &baselines));
   EXPECT_EQ(origin.op, "generate");
@@ -94,7 +98,7 @@ TEST_F(AnswerColumnsTest, WhatOtherStagesMadeComesToItsAnswers) {
   std::vector<Answer> answers = Generated({0, 1}), baselines;
   for (const char* op : {"reward", "ref_logprob"}) {
     ASSERT_TRUE(HasColumns(op));
-    ASSERT_OK_AND_ASSIGN(const auto batch, ColumnsOf(op, scored, {}, MetricSums()));
+    ASSERT_OK_AND_ASSIGN(const auto batch, ColumnsOf(Of(op), scored, {}));
     ASSERT_OK(TakeColumns(*batch, *prompts_, &answers, &baselines));
   }
   EXPECT_EQ(answers[0].score, 0.1);
@@ -106,8 +110,36 @@ TEST_F(AnswerColumnsTest, WhatOtherStagesMadeComesToItsAnswers) {
   EXPECT_EQ(answers[3].text, "text 1");
 }
 
+TEST_F(AnswerColumnsTest, WhatAFilterLeavesHasItsScoresAndTheStepsPrompts) {
+  std::vector<Answer> left = Generated({0, 1});
+  left[2].score = 0.5;
+  left[2].extracted = "7";
+  ColumnsOrigin made = Of("filter");
+  made.prompt_rows = {3, 1, 3};
+  made.prompt_batches = 2;
+  ASSERT_OK_AND_ASSIGN(const auto batch, ColumnsOf(made, left, {}));
+  std::vector<Answer> answers, baselines;
+  ASSERT_OK_AND_ASSIGN(const ColumnsOrigin origin, TakeColumns(*batch, *prompts_, &answers, &baselines));
+  EXPECT_THAT(origin.prompt_rows, ElementsAre(3, 1, 3));
+  EXPECT_EQ(origin.prompt_batches, 2);
+  ASSERT_EQ(answers.size(), 4u);
+  EXPECT_EQ(answers[2].score, 0.5);
+  EXPECT_EQ(answers[2].extracted, "7");
+  EXPECT_EQ(answers[2].text, "text 1");
+  EXPECT_EQ(answers[3].score, std::nullopt);
+
+  made.prompt_rows = {4};
+  ASSERT_OK_AND_ASSIGN(const auto unknown, ColumnsOf(made, left, {}));
+  answers.clear();
+  EXPECT_THAT(TakeColumns(*unknown, *prompts_, &answers, &baselines).status(),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("there is no prompt 4")));
+  const auto nameless = batch->ReplaceSchemaMetadata(arrow::key_value_metadata({{"op", "filter"}, {"metrics", ""}}));
+  EXPECT_THAT(TakeColumns(*nameless, *prompts_, &answers, &baselines).status(),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("they do not say which prompts were chosen")));
+}
+
 TEST_F(AnswerColumnsTest, ASliceIsReadFromItsOwnBeginning) {
-  ASSERT_OK_AND_ASSIGN(const auto batch, ColumnsOf("generate", Generated({0, 1, 2}), {}, MetricSums()));
+  ASSERT_OK_AND_ASSIGN(const auto batch, ColumnsOf(Of("generate"), Generated({0, 1, 2}), {}));
   std::vector<Answer> answers, baselines;
   ASSERT_OK(TakeColumns(*batch->Slice(2, 2), *prompts_, &answers, &baselines));
   ASSERT_EQ(answers.size(), 2u);
@@ -115,11 +147,13 @@ TEST_F(AnswerColumnsTest, ASliceIsReadFromItsOwnBeginning) {
 }
 
 TEST_F(AnswerColumnsTest, AnswersThatAreNotHereAreAnError) {
-  ASSERT_OK_AND_ASSIGN(const auto batch, ColumnsOf("reward", Generated({2}), {}, MetricSums()));
+  ASSERT_OK_AND_ASSIGN(const auto batch, ColumnsOf(Of("reward"), Generated({2}), {}));
   std::vector<Answer> answers = Generated({0, 1}), baselines;
   EXPECT_THAT(TakeColumns(*batch, *prompts_, &answers, &baselines).status(),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("answer 4 to prompt 2 is not here")));
   EXPECT_FALSE(HasColumns("update"));
+  EXPECT_EQ(OpOf(*batch), "reward");
+  EXPECT_EQ(OpOf(*batch->ReplaceSchemaMetadata(nullptr)), "");
 }
 
 }  // namespace

@@ -8,6 +8,11 @@
 namespace sluice::engine {
 
 absl::Status PolicyRole::AdvantageStage(Step* step) {
+  // A filter has done so.
+  if (policy_.filter_metric.empty()) {
+    RETURN_IF_ERROR(
+        AddUpStages(step->scored, absl::MakeSpan(step->answers), absl::MakeSpan(step->baselines), &step->metrics));
+  }
   if (!has_logprob_) RETURN_IF_ERROR(TakeRolloutLogProbs(step));
   const ResponseTokens tokens(step->answers);
   std::vector<SampleReward> rewards;

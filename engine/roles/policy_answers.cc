@@ -1,11 +1,8 @@
-// PolicyRole: from prompts to answers with scores, dealt to the ranks.
+// PolicyRole: from prompts to answers, dealt to the ranks.
 
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/logging.h"
-#include "common/status.h"
 #include "common/status_macros.h"
 #include "engine/roles/answer_balance.h"
 #include "engine/roles/policy_role.h"
@@ -15,23 +12,6 @@ namespace {
 
 // The most likely answers of remax draw from no stream of the answers that are learned.
 constexpr uint64_t kBaselineStreams = uint64_t{1} << 61;
-
-// What algorithm.filter_groups.metric says of a scored answer: a number of the reward by its name or, where one reward
-// alone gives it, without that reward's name before it. InvalidArgument: there is none.
-absl::StatusOr<double> FilterValue(const RewardResult& result, const std::string& metric) {
-  if (metric == "score") return *result.score;
-  const auto found = result.metrics.find(metric);
-  if (found != result.metrics.end()) return found->second;
-  std::vector<double> matches;
-  for (const auto& [name, value] : result.metrics) {
-    if (absl::EndsWith(name, "/" + metric)) matches.push_back(value);
-  }
-  if (matches.size() == 1) return matches[0];
-  std::string known = "score";
-  for (const auto& [name, value] : result.metrics) absl::StrAppend(&known, ", ", name);
-  return absl::InvalidArgumentError(
-      absl::StrCat("algorithm.filter_groups.metric: the reward gives no number \"", metric, "\"; it gives ", known));
-}
 
 }  // namespace
 
@@ -78,41 +58,6 @@ absl::StatusOr<std::vector<Answer>> PolicyRole::GenerateAnswers(const GenerateOr
   return answers;
 }
 
-absl::Status PolicyRole::ScoreAnswers(const PromptDataset& prompts, absl::Span<Answer> answers,
-                                      const std::string& prefix, MetricSums* metrics) {
-  std::vector<RewardRequest> requests;
-  for (const Answer& answer : answers) {
-    const Prompt& prompt = prompts.prompt(answer.row);
-    requests.push_back({prompt.data_source, answer.text, prompt.ground_truth, prompt.extra_info_json,
-                        answer.response_tokens(), answer.truncated, *answer.prompt_ids, answer.response_ids});
-  }
-  auto results = reward_->Score(requests);
-  RETURN_IF_ERROR(Annotate(results.status(), "reward"));
-  const RewardResult* first_error = nullptr;
-  for (size_t i = 0; i < answers.size(); ++i) {
-    const RewardResult& result = (*results)[i];
-    answers[i].score = result.score;
-    answers[i].extracted = result.extracted;
-    answers[i].components = result.components;
-    if (!policy_.filter_metric.empty() && result.score.has_value()) {
-      ASSIGN_OR_RETURN(answers[i].filter_value, FilterValue(result, policy_.filter_metric));
-    }
-    if (!judged_) continue;
-    for (const auto& [name, value] : result.metrics) metrics->AddMean(absl::StrCat(prefix, "reward/", name), value);
-    if (result.error == RewardError::kNone) continue;
-    metrics->AddSum(absl::StrCat(prefix, "reward/errors/", std::string(RewardErrorName(result.error))), 1);
-    if (first_error == nullptr) first_error = &result;
-  }
-  if (first_error != nullptr) {
-    const RewardErrorCounts errors = CountErrors(*results);
-    const int64_t failed = static_cast<int64_t>(answers.size()) - errors[static_cast<size_t>(RewardError::kNone)];
-    LoggerFor("engine").Warning(
-        absl::StrCat(failed, " of ", answers.size(), " answers have no reward and are left out; the first: ",
-                     std::string(RewardErrorName(first_error->error)), ": ", first_error->message));
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<PolicyRole::Generated> PolicyRole::GenerateBatch(Step* step) {
   const int64_t batch = step->step - 1 + further_batches_ + step->batches++;
   Generated generated;
@@ -150,21 +95,6 @@ absl::StatusOr<PolicyRole::Generated> PolicyRole::GenerateBatch(Step* step) {
   return generated;
 }
 
-absl::Status PolicyRole::ScoreBatch(absl::Span<Answer> answers, absl::Span<Answer> baselines, Step* step,
-                                    Communicator& ranks) {
-  MetricSums& metrics = step->reward_metrics;
-  const absl::Status local = [&]() -> absl::Status {
-    RETURN_IF_ERROR(ScoreAnswers(*train_, answers, "", &metrics));
-    return ScoreAnswers(*train_, baselines, "baseline/", &metrics);
-  }();
-  RETURN_IF_ERROR(ranks.Agree(local));
-  for (RewardModel* model : reward_models_) step->flops += model->TakeFlops();
-  for (const Answer& answer : answers) {
-    if (judged_ && answer.score.has_value()) metrics.AddSpread("critic/score", *answer.score);
-  }
-  return absl::OkStatus();
-}
-
 absl::Status PolicyRole::GenerateStage(Step* step) {
   ASSIGN_OR_RETURN(Generated generated, GenerateBatch(step));
   step->prompts = std::move(generated.prompts);
@@ -172,10 +102,6 @@ absl::Status PolicyRole::GenerateStage(Step* step) {
   step->baselines = std::move(generated.baselines);
   // Which answers are trained on is not known before they are filtered; between pools they go by their place.
   return policy_.filter_metric.empty() && world_ == communicator_ ? BalanceStep(step) : absl::OkStatus();
-}
-
-absl::Status PolicyRole::RewardStage(Step* step, Communicator& ranks) {
-  return ScoreBatch(absl::MakeSpan(step->answers), absl::MakeSpan(step->baselines), step, ranks);
 }
 
 absl::Status PolicyRole::BalanceStep(Step* step) {

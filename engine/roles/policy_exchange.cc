@@ -64,6 +64,19 @@ absl::Status PolicyRole::CheckStaleness(absl::Span<const Answer> answers) const 
   return absl::OkStatus();
 }
 
+absl::StatusOr<ColumnsOrigin> PolicyRole::TakeBatch(const arrow::RecordBatch& batch, const std::string& stage,
+                                                    Step* step) {
+  if (OpOf(batch) != "reward") return TakeColumns(batch, *train_, &step->answers, &step->baselines);
+  ASSIGN_OR_RETURN(const size_t scorer, ScorerOf(stage));
+  Scored& scored = step->scored[scorer];
+  std::vector<Answer> answers = WithScoresOf(scored.answers, step->answers);
+  std::vector<Answer> baselines = WithScoresOf(scored.baselines, step->baselines);
+  ASSIGN_OR_RETURN(ColumnsOrigin origin, TakeColumns(batch, *train_, &answers, &baselines));
+  scored.answers = ScoresOf(answers);
+  scored.baselines = ScoresOf(baselines);
+  return origin;
+}
+
 absl::StatusOr<int64_t> PolicyRole::FetchInputs(const v1::DataflowOp& op, Step* step) {
   int64_t bytes = 0;
   for (const v1::BatchReference& input : op.inputs()) {
@@ -75,29 +88,52 @@ absl::StatusOr<int64_t> PolicyRole::FetchInputs(const v1::DataflowOp& op, Step* 
                               absl::Seconds(spec_.engine().collective_timeout_s()));
     RETURN_IF_ERROR(Annotate(fetched.status(), absl::StrCat("what ", input.stage(), " of step ", op.step(),
                                                             " made on rank ", input.rank())));
-    ASSIGN_OR_RETURN(const ColumnsOrigin origin,
-                     TakeColumns(*fetched->batch, *train_, &step->answers, &step->baselines));
+    ASSIGN_OR_RETURN(const ColumnsOrigin origin, TakeBatch(*fetched->batch, input.stage(), step));
     if (pool_.actor) RETURN_IF_ERROR(CheckStaleness(step->answers));
     bytes += fetched->bytes;
     // Numbers are of the whole batch, whoever has which part of its rows: they count where the step ends, and once.
     if (pool_.actor && communicator_->rank() == 0) step->metrics.Merge(origin.metrics);
+    NoteDone(origin.op, input.stage(), step);
+    if (origin.op != "filter") continue;
+    // It leaves answers with their scores.
+    step->prompts.rows = origin.prompt_rows;
+    step->batches = origin.prompt_batches;
     absl::MutexLock lock(&steps_mutex_);
-    step->done.insert(origin.op);
+    step->done.insert({"generate", "reward"});
   }
   step->metrics.AddSum(absl::StrCat("dataflow/received_bytes/", op.stage()), static_cast<double>(bytes));
   return bytes;
 }
 
 absl::Status PolicyRole::KeepOutputs(const v1::DataflowOp& op, double seconds, Step* step, v1::DataflowResult* result) {
-  MetricSums& metrics = op.op() == "reward" ? step->reward_metrics : step->metrics;
-  metrics.AddMax(absl::StrCat(kSecondsOf, op.op()), seconds);
+  Scored* scored = nullptr;
+  if (op.op() == "reward") {
+    ASSIGN_OR_RETURN(const size_t scorer, ScorerOf(op.stage()));
+    scored = &step->scored[scorer];
+  }
+  MetricSums& metrics = scored != nullptr ? scored->metrics : step->metrics;
+  const bool one_of_several = scored != nullptr && scorers_.size() > 1;
+  metrics.AddMax(absl::StrCat(kSecondsOf, op.op(), one_of_several ? "/" + op.stage() : ""), seconds);
   if (op.readers() == 0) return absl::OkStatus();
   if (!HasColumns(op.op())) return absl::InternalError(absl::StrCat(op.op(), " makes nothing for other pools"));
   if (!op.beside()) {
     metrics.AddSum("flops", step->flops);
     step->flops = 0;
   }
-  ASSIGN_OR_RETURN(const auto batch, ColumnsOf(op.op(), step->answers, step->baselines, metrics));
+  ColumnsOrigin origin = {.op = op.op(), .metrics = metrics, .prompt_rows = {}, .prompt_batches = 0};
+  if (op.op() == "filter") {
+    for (const Scored& of_stage : step->scored) origin.metrics.Merge(of_stage.metrics);
+    origin.prompt_rows = step->prompts.rows;
+    origin.prompt_batches = step->batches;
+  }
+  absl::StatusOr<std::shared_ptr<arrow::RecordBatch>> made;
+  if (scored != nullptr) {
+    made = ColumnsOf(origin, WithScoresOf(scored->answers, step->answers),
+                     WithScoresOf(scored->baselines, step->baselines));
+  } else {
+    made = ColumnsOf(origin, step->answers, step->baselines);
+  }
+  ASSIGN_OR_RETURN(const std::shared_ptr<arrow::RecordBatch> batch, std::move(made));
   // They count where the batch goes. Where the step ends here, it is this rank that they come back to.
   if (!pool_.actor) metrics = MetricSums();
   v1::BatchReference* reference = result->add_outputs();

@@ -43,6 +43,8 @@ absl::Status PolicyRole::FilterStage(Step* step) {
 
   // Places go on from batch to batch, and `rows` with them.
   std::vector<int64_t> rows = step->prompts.rows;
+  RETURN_IF_ERROR(
+      AddUpStages(step->scored, absl::MakeSpan(step->answers), absl::MakeSpan(step->baselines), &step->metrics));
   FilteredGroups own = Filter(step->answers);
   int64_t dropped = static_cast<int64_t>(own.dropped.size());
   ASSIGN_OR_RETURN(std::vector<uint64_t> kept, GatherPlaces(own.kept, *communicator_));
@@ -57,8 +59,14 @@ absl::Status PolicyRole::FilterStage(Step* step) {
       answer.place += first_place;
       answer.sample += static_cast<uint64_t>(first_place);
     }
+    std::vector<Scored> scored;
+    for (size_t scorer = 0; scorer < scorers_.size(); ++scorer) {
+      ASSIGN_OR_RETURN(scored.emplace_back(),
+                       ScoreBatch(scorer, further.answers, further.baselines, step, *communicator_));
+      step->scored[scorer].metrics.Merge(scored.back().metrics);
+    }
     RETURN_IF_ERROR(
-        ScoreBatch(absl::MakeSpan(further.answers), absl::MakeSpan(further.baselines), step, *communicator_));
+        AddUpStages(scored, absl::MakeSpan(further.answers), absl::MakeSpan(further.baselines), &step->metrics));
     own = Filter(further.answers);
     dropped += static_cast<int64_t>(own.dropped.size());
     ASSIGN_OR_RETURN(const std::vector<uint64_t> further_kept, GatherPlaces(own.kept, *communicator_));
@@ -104,7 +112,15 @@ absl::Status PolicyRole::FilterStage(Step* step) {
         " batches of prompts all answers are equally good",
         limit > 1 ? " (algorithm.filter_groups.max_num_gen_batches; are the prompts too easy, or too hard?)" : ""));
   }
-  return BalanceStep(step);
+  // How even the ranks are that train on them is seen there.
+  if (world_ == communicator_) return BalanceStep(step);
+  if (pool_.actor) return absl::OkStatus();
+  // The answers that are left go on alone.
+  const absl::Status dumped = DumpAnswers(step->step, {&step->left_out});
+  step->left_out.clear();
+  further_batches_ += step->batches - 1;
+  last_filtered_ = {.step = step->step, .further_batches = step->batches - 1};
+  return communicator_->Agree(dumped);
 }
 
 }  // namespace sluice::engine

@@ -61,8 +61,10 @@ absl::StatusOr<PolicyOptions> PolicyOptionsOf(const v1::JobSpec& spec) {
   options.advantage.lam = algorithm.lam();
   options.advantage.norm_adv_by_std_in_grpo = algorithm.norm_adv_by_std_in_grpo();
   if (InfoOf(options.advantage.estimator).needs_components) {
-    ASSIGN_OR_RETURN(const std::vector<RewardSpec> rewards, RewardsFromSpec(spec.reward()));
-    for (const RewardSpec& reward : rewards) options.advantage.component_weight.push_back(reward.weight);
+    for (const RewardStage& stage : RewardStagesOf(spec)) {
+      ASSIGN_OR_RETURN(const std::vector<RewardSpec> rewards, RewardsOfStage(stage));
+      for (const RewardSpec& reward : rewards) options.advantage.component_weight.push_back(reward.weight);
+    }
   }
   ASSIGN_OR_RETURN(options.kl_penalty,
                    Known(ParseKlType(algorithm.kl_penalty()), "algorithm.kl_penalty", algorithm.kl_penalty()));

@@ -10,11 +10,8 @@
 #include "common/config/dataflow.h"
 #include "common/config/rewards_from_spec.h"
 #include "common/failpoint.h"
-#include "common/file_system.h"
-#include "common/logging.h"
 #include "common/status.h"
 #include "common/status_macros.h"
-#include "engine/reward/reward_factory.h"
 #include "engine/roles/evaluation.h"
 #include "engine/roles/job_options.h"
 #include "engine/roles/reference_model.h"
@@ -28,13 +25,6 @@ constexpr char kPromptBatches[] = "prompt_batches";
 // Validation draws from streams of its own, the same each time: its scores differ by the weights alone.
 constexpr uint64_t kValidationStreams = uint64_t{1} << 62;
 
-absl::Status CheckSources(const PromptDataset& prompts, const Reward& reward, const char* key) {
-  for (const std::string& source : prompts.data_sources()) {
-    RETURN_IF_ERROR(Annotate(reward.CheckDataSource(source), key));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status PolicyRole::OpenData() {
@@ -46,22 +36,9 @@ absl::Status PolicyRole::OpenData() {
     ASSIGN_OR_RETURN(const PromptDatasetOptions validation, ValidationPromptOptions(spec_));
     ASSIGN_OR_RETURN(validation_, PromptDataset::Open(validation, *encoder_));
   }
-  // A reward that cannot be made, or does not know the data, says so before the model is loaded.
-  ASSIGN_OR_RETURN(const std::vector<RewardSpec> rewards, RewardsFromSpec(spec_.reward()));
-  const auto make_model = [this](const RewardSpec& spec) -> absl::StatusOr<std::unique_ptr<Reward>> {
-    ASSIGN_OR_RETURN(std::unique_ptr<RewardModel> model,
-                     RewardModel::Open(spec.options.at("path"), encoder_->tokenizer()));
-    reward_models_.push_back(model.get());
-    return model;
-  };
-  judged_ = JudgesAnswers(spec_.reward());
+  judged_ = JudgesAnswers(spec_);
   has_logprob_ = HasStage(spec_, "logprob");
-  if (!pool_.rollout) return absl::OkStatus();
-  auto reward = MakeReward(rewards, make_model);
-  RETURN_IF_ERROR(Annotate(reward.status(), "reward"));
-  reward_ = *std::move(reward);
-  RETURN_IF_ERROR(CheckSources(*train_, *reward_, "data.train_files"));
-  return validation_ == nullptr ? absl::OkStatus() : CheckSources(*validation_, *reward_, "data.val_files");
+  return OpenScorers();
 }
 
 ModelRole::TrainingData PolicyRole::training_data() const {
@@ -94,8 +71,10 @@ absl::Status PolicyRole::OpenRest() {
     ASSIGN_OR_RETURN(rollout_,
                      RolloutEngine::Create(parameters_.get(), &encoder_->tokenizer(), RolloutOptionsOf(spec_)));
   }
-  for (RewardModel* model : reward_models_) {
-    RETURN_IF_ERROR(Annotate(model->Load(spec_, device_), "reward model, beside the policy"));
+  for (const Scorer& scorer : scorers_) {
+    for (RewardModel* model : scorer.models) {
+      RETURN_IF_ERROR(Annotate(model->Load(spec_, device_), "reward model, beside the policy"));
+    }
   }
   const bool needs_values = InfoOf(policy_.advantage.estimator).needs_values;
   return needs_values && trains() ? OpenCritic() : absl::OkStatus();
@@ -120,11 +99,7 @@ absl::Status PolicyRole::RestoreExtraState(const TrainingState& state) {
   }
   ASSIGN_OR_RETURN(const int64_t batches, BatchesTaken(state));
   further_batches_ = batches - state.step;
-  if (further_batches_ > 0 && !pool_.rollout) {
-    return absl::FailedPreconditionError(absl::StrCat("took ", further_batches_,
-                                                      " batches of prompts in place of groups that taught nothing "
-                                                      "(algorithm.filter_groups); such a run cannot go on in pools"));
-  }
+  last_filtered_ = {};
   return absl::OkStatus();
 }
 
@@ -138,7 +113,7 @@ absl::StatusOr<int64_t> PolicyRole::BatchesTaken(const TrainingState& state) con
 }
 
 absl::Status PolicyRole::CheckTurn(const v1::DataflowOp& op) const {
-  const bool generates = op.op() == "generate";
+  const bool generates = op.op() == "generate" || op.op() == "filter";
   const bool here = generates || op.op() == "reward" ? pool_.rollout
                     : op.op() == "ref_logprob"       ? pool_.reference
                                                      : pool_.actor;
@@ -148,7 +123,7 @@ absl::Status PolicyRole::CheckTurn(const v1::DataflowOp& op) const {
   if (!pool_.actor) {
     if (has_policy()) RETURN_IF_ERROR(RequireModel());
     if (!generates || op.weight_version() == steps_done_) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat("generate of step ", op.step(),
+    return absl::FailedPreconditionError(absl::StrCat(op.op(), " of step ", op.step(),
                                                       " is asked for with weights of version ", op.weight_version(),
                                                       ", but those here are of ", steps_done_));
   }
@@ -182,6 +157,15 @@ absl::Status PolicyRole::CheckInputs(const v1::DataflowOp& op, const Step& step)
   return absl::OkStatus();
 }
 
+void PolicyRole::NoteDone(const std::string& op, const std::string& stage, Step* step) {
+  absl::MutexLock lock(&steps_mutex_);
+  if (op == "reward") {
+    if (const auto scorer = ScorerOf(stage); scorer.ok()) step->scorers_done.insert(*scorer);
+    if (step->scorers_done.size() < scorers_.size()) return;
+  }
+  step->done.insert(op);
+}
+
 absl::StatusOr<std::shared_ptr<PolicyRole::Step>> PolicyRole::StepOf(const v1::DataflowOp& op) {
   absl::MutexLock lock(&steps_mutex_);
   if (op.op() == "generate") {
@@ -189,11 +173,17 @@ absl::StatusOr<std::shared_ptr<PolicyRole::Step>> PolicyRole::StepOf(const v1::D
     const int64_t oldest = op.step() - 1 - MostStaleness(spec_.rollout());
     std::erase_if(steps_, [&](const auto& entry) { return entry.first < oldest || entry.first == op.step(); });
     if (kept_ != nullptr) kept_->DropBefore(oldest);
+    // The step begins again.
+    if (op.step() == last_filtered_.step) {
+      further_batches_ -= last_filtered_.further_batches;
+      last_filtered_ = {};
+    }
   }
   std::shared_ptr<Step>& step = steps_[op.step()];
   if (step == nullptr) {
     step = std::make_shared<Step>();
     step->step = op.step();
+    step->scored.resize(scorers_.size());
     ASSIGN_OR_RETURN(step->prompts, train_->PromptsForStep(op.step() - 1 + further_batches_));
   }
   return step;
@@ -227,7 +217,7 @@ absl::StatusOr<v1::DataflowResult> PolicyRole::RunDataflowStage(const v1::Datafl
       RETURN_IF_ERROR(CheckInputs(op, *step));
     }
     return op.op() == "generate"        ? GenerateStage(step.get())
-           : op.op() == "reward"        ? RewardStage(step.get(), ranks)
+           : op.op() == "reward"        ? ScoreStage(op.stage(), step.get(), ranks)
            : op.op() == "filter"        ? FilterStage(step.get())
            : op.op() == "logprob"       ? LogProbStage(step.get())
            : op.op() == "ref_logprob"   ? RefLogProbStage(step.get())
@@ -252,10 +242,7 @@ absl::StatusOr<v1::DataflowResult> PolicyRole::RunDataflowStage(const v1::Datafl
   Failpoint(absl::StrCat("engine.stage.", op.op()).c_str());
   if (!op.ends_step()) {
     RETURN_IF_ERROR(KeepOutputs(op, result.seconds(), step.get(), &result));
-    {
-      absl::MutexLock lock(&steps_mutex_);
-      step->done.insert(op.op());
-    }
+    NoteDone(op.op(), op.stage(), step.get());
     if (op.drops_step()) DropStep(op.step());
     return result;
   }
@@ -297,7 +284,13 @@ absl::StatusOr<v1::ValidationMetrics> PolicyRole::InferBatch(const v1::InferBatc
                                                .sampling = policy_.validation_sampling,
                                                .n = spec_.rollout().val_kwargs().n(),
                                                .first_sample = kValidationStreams}));
-    return ScoreAnswers(*validation_, absl::MakeSpan(answers), "val/", &sums);
+    std::vector<StageResults> results;
+    for (const Scorer& scorer : scorers_) {
+      ASSIGN_OR_RETURN(results.emplace_back(), ScoreAnswers(scorer, *validation_, answers, "val/", &sums));
+    }
+    std::vector<const StageResults*> stages;
+    for (const StageResults& result : results) stages.push_back(&result);
+    return AddUpScores(stages, /*filter_metric=*/"", absl::MakeSpan(answers));
   }();
   RETURN_IF_ERROR(world_->Agree(local));
   if (judged_) AddEvaluation(answers, spec_.rollout().val_kwargs().n(), &sums);

@@ -36,6 +36,8 @@
 #include "engine/exchange/batch_store.h"
 #include "engine/reward/reward.h"
 #include "engine/roles/answer_batch.h"
+#include "engine/roles/answer_columns.h"
+#include "engine/roles/answer_scores.h"
 #include "engine/roles/answer_update.h"
 #include "engine/roles/critic.h"
 #include "engine/roles/metric_sums.h"
@@ -61,6 +63,17 @@ class PolicyRole : public ModelRole {
   absl::StatusOr<v1::CheckpointResult> SaveCheckpoint(const v1::SaveCheckpointOp& op) override;
 
  private:
+  // A stage that scores.
+  struct Scorer {
+    std::string stage;                 // its name
+    std::unique_ptr<Reward> reward;    // null: answers are scored on another pool
+    std::vector<RewardModel*> models;  // those in it
+  };
+  // What it made of a step's answers. Scorers may run beside each other, and beside other stages: each has its own.
+  struct Scored {
+    StageResults answers, baselines;
+    MetricSums metrics;  // of this rank
+  };
   // A step that is under way.
   struct Step {
     int64_t step = 0;
@@ -70,8 +83,9 @@ class PolicyRole : public ModelRole {
     std::vector<Answer> baselines;  // of this rank: the most likely answer to each prompt; remax only
     std::vector<Answer> left_out;   // of this rank: of groups that teach nothing; to look at
     std::set<std::string> done;     // ops, on whichever pool; under steps_mutex_
+    std::set<size_t> scorers_done;  // of scored; under steps_mutex_
     MetricSums metrics;             // of this rank
-    MetricSums reward_metrics;      // of the reward, which may run beside other stages
+    std::vector<Scored> scored;     // by each of scorers_
     double flops = 0;               // model FLOPs of this rank's passes so far, each counted where it is run
     bool critic_skipped = false;    // an update of the critic that was not finite
   };
@@ -97,10 +111,14 @@ class PolicyRole : public ModelRole {
   absl::StatusOr<int64_t> BatchesTaken(const TrainingState& state) const override;
   std::vector<FurtherModel> FurtherModels() const override;
 
+  absl::Status OpenScorers();
   absl::Status OpenReference();
   absl::Status OpenCritic();
   // FailedPrecondition: the op is not this rank's to do, or not now: another step than the next, other weights.
   absl::Status CheckTurn(const v1::DataflowOp& op) const;
+  // Its place in scorers_. FailedPrecondition: no such stage scores.
+  absl::StatusOr<size_t> ScorerOf(const std::string& stage) const;
+  void NoteDone(const std::string& op, const std::string& stage, Step* step);
   // FailedPrecondition: what the op reads of the step is not there.
   absl::Status CheckInputs(const v1::DataflowOp& op, const Step& step) const;
   // The step that the op belongs to: new where it begins here. FailedPrecondition: nothing of it is here.
@@ -109,6 +127,8 @@ class PolicyRole : public ModelRole {
 
   // The other pools (policy_exchange.cc). Fetches what the op needs of them: bytes. No collective.
   absl::StatusOr<int64_t> FetchInputs(const v1::DataflowOp& op, Step* step);
+  // Puts a batch of this stage where it belongs.
+  absl::StatusOr<ColumnsOrigin> TakeBatch(const arrow::RecordBatch& batch, const std::string& stage, Step* step);
   // FailedPrecondition: answers of weights that are older than the mode allows.
   absl::Status CheckStaleness(absl::Span<const Answer> answers) const;
   // Keeps what the op made for its readers. `seconds`: that it took.
@@ -122,13 +142,18 @@ class PolicyRole : public ModelRole {
   };
   // Of the step's next batch. Collective.
   absl::StatusOr<Generated> GenerateBatch(Step* step);
-  // Collective over `ranks`. Touches nothing of the answers but their scores: other stages may read the rest meanwhile.
-  absl::Status ScoreBatch(absl::Span<Answer> answers, absl::Span<Answer> baselines, Step* step, Communicator& ranks);
+  // By one scorer. Collective over `ranks`. Touches nothing of the answers: other stages may write to them meanwhile.
+  absl::StatusOr<Scored> ScoreBatch(size_t scorer, absl::Span<const Answer> answers, absl::Span<const Answer> baselines,
+                                    Step* step, Communicator& ranks);
+  // The scores of all scorers become the answers' own. Collective.
+  absl::Status AddUpStages(absl::Span<const Scored> scored, absl::Span<Answer> answers, absl::Span<Answer> baselines,
+                           MetricSums* metrics);
 
   // Of this rank; no collective.
   absl::StatusOr<std::vector<Answer>> GenerateAnswers(const GenerateOrder& order);
-  absl::Status ScoreAnswers(const PromptDataset& prompts, absl::Span<Answer> answers, const std::string& prefix,
-                            MetricSums* metrics);
+  absl::StatusOr<StageResults> ScoreAnswers(const Scorer& scorer, const PromptDataset& prompts,
+                                            absl::Span<const Answer> answers, const std::string& prefix,
+                                            MetricSums* metrics) const;
   // `array` of the answers in the micro-batches, and their entropy where that is not null.
   absl::Status FillLogProbs(CausalLm& model, absl::Span<const PackedAnswers> micro_batches,
                             std::vector<float> Answer::*array, absl::Span<Answer> answers, MetricSums* entropy) const;
@@ -138,7 +163,7 @@ class PolicyRole : public ModelRole {
   // The stages. Each ends with agreement over all ranks.
   absl::Status GenerateStage(Step* step);
   // `ranks`: the pool's, in the group that the stage runs in.
-  absl::Status RewardStage(Step* step, Communicator& ranks);
+  absl::Status ScoreStage(const std::string& stage, Step* step, Communicator& ranks);
   absl::Status FilterStage(Step* step);  // policy_filter.cc
   absl::Status LogProbStage(Step* step);
   absl::Status RefLogProbStage(Step* step);
@@ -167,6 +192,8 @@ class PolicyRole : public ModelRole {
   // Deals the step's answers to the ranks by their length, before other stages begin; with pools it only counts how
   // even they are. Collective.
   absl::Status BalanceStep(Step* step);
+  // Writes the answers to trainer.rollout_data_dir, where that is given. No collective.
+  absl::Status DumpAnswers(int64_t step, absl::Span<const std::vector<Answer>* const> lists) const;
   // How much of the returns' variance the values explain, over all ranks. Collective.
   absl::StatusOr<double> ExplainedVariance(const Step& step);
   absl::StatusOr<v1::StepMetrics> EndStep(Step* step, const PolicyLossMetrics& loss, const UpdateCounts& counts);
@@ -174,8 +201,7 @@ class PolicyRole : public ModelRole {
   PolicyOptions policy_;
   std::unique_ptr<PromptDataset> train_;
   std::unique_ptr<PromptDataset> validation_;         // null: no validation files
-  std::unique_ptr<Reward> reward_;                    // null: answers are scored on another pool
-  std::vector<RewardModel*> reward_models_;           // those in reward_
+  std::vector<Scorer> scorers_;                       // in the order in which their scores are added up
   bool judged_ = true;                                // false: reward `none`, whose scores say nothing
   std::unique_ptr<RolloutEngine> rollout_;            // null: on another pool
   std::unique_ptr<Parameters> reference_parameters_;  // null: nothing is compared with a reference, or elsewhere
@@ -183,8 +209,13 @@ class PolicyRole : public ModelRole {
   std::unique_ptr<Critic> critic_;  // null: the estimator needs no values
   KlControllerState kl_controller_;
   int64_t further_batches_ = 0;  // of prompts, that the steps so far took beyond one each
-  bool has_logprob_ = true;      // the data flow has a stage of this op
-  absl::Time step_since_;        // when what the next step's time counts from ended
+  // The last step that was filtered here for another pool to train: what it took of further_batches_.
+  struct {
+    int64_t step = 0;
+    int64_t further_batches = 0;
+  } last_filtered_;
+  bool has_logprob_ = true;  // the data flow has a stage of this op
+  absl::Time step_since_;    // when what the next step's time counts from ended
   absl::Mutex steps_mutex_;
   std::map<int64_t, std::shared_ptr<Step>> steps_ ABSL_GUARDED_BY(steps_mutex_);  // under way, by number
 

@@ -116,14 +116,18 @@ absl::StatusOr<PolicyRole::Update> PolicyRole::UpdateOn(const std::vector<int32_
   return update;
 }
 
-absl::Status PolicyRole::UpdateStage(Step* step, v1::StepMetrics* metrics) {
-  if (const std::string& folder = spec_.trainer().rollout_data_dir(); !folder.empty()) {
-    std::vector<const Answer*> answers;
-    for (const Answer& answer : step->answers) answers.push_back(&answer);
-    for (const Answer& answer : step->left_out) answers.push_back(&answer);
-    const absl::Status dumped = DumpRollout(folder, step->step, options_.rank, *train_, answers);
-    RETURN_IF_ERROR(communicator_->Agree(Annotate(dumped, "trainer.rollout_data_dir")));
+absl::Status PolicyRole::DumpAnswers(int64_t step, absl::Span<const std::vector<Answer>* const> lists) const {
+  const std::string& folder = spec_.trainer().rollout_data_dir();
+  std::vector<const Answer*> answers;
+  for (const std::vector<Answer>* list : lists) {
+    for (const Answer& answer : *list) answers.push_back(&answer);
   }
+  if (folder.empty() || answers.empty()) return absl::OkStatus();
+  return Annotate(DumpRollout(folder, step, options_.rank, *train_, answers), "trainer.rollout_data_dir");
+}
+
+absl::Status PolicyRole::UpdateStage(Step* step, v1::StepMetrics* metrics) {
+  RETURN_IF_ERROR(communicator_->Agree(DumpAnswers(step->step, {&step->answers, &step->left_out})));
   PolicyLossMetrics loss;
   UpdateCounts counts;
   // In the first steps of a run with a critic it alone learns.
@@ -155,7 +159,7 @@ absl::Status PolicyRole::UpdateStage(Step* step, v1::StepMetrics* metrics) {
 absl::StatusOr<v1::StepMetrics> PolicyRole::EndStep(Step* step, const PolicyLossMetrics& loss,
                                                     const UpdateCounts& counts) {
   MetricSums& sums = step->metrics;
-  sums.Merge(step->reward_metrics);
+  for (const Scored& scored : step->scored) sums.Merge(scored.metrics);
   // Each rank has its part of every update's loss; the parts add up, and the step's is the mean over its updates.
   if (counts.updates > 0) {
     const double share = 1.0 / static_cast<double>(counts.updates);

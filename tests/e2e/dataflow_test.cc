@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include "tests/e2e/policy_job.h"
@@ -21,45 +22,14 @@ constexpr char kGrpo[] =
     "{stage: adv, op: advantage, inputs: [judge, old], estimator: grpo}, "
     "{stage: learn, op: update, model: actor, inputs: adv, batch_size: 1, grad_accum_steps: 2}]";
 
-std::vector<std::string> With(std::vector<std::string> overrides, const std::vector<std::string>& more) {
-  overrides.insert(overrides.end(), more.begin(), more.end());
-  return overrides;
-}
-
-// Ranks of a job whose rollout is on a pool of its own.
-std::vector<std::string> Pools(int train, int answer) {
-  return {"trainer.n_gpus_per_node=" + std::to_string(train + answer),
-          "pools=[{pool: answer, ranks: " + std::to_string(answer) +
-              ", roles: rollout}, {pool: train, ranks: " + std::to_string(train) + ", roles: actor}]"};
-}
-
-std::string Weights(const PolicyJob& job, const std::string& run) {
-  return job.Contents(run + "/huggingface/model.safetensors");
-}
-
-// All numbers of the steps but times and what only pools have.
-void ExpectSameSteps(const PolicyJob& job, const std::string& one, const std::string& other) {
-  const auto first = job.Steps(one), second = job.Steps(other);
-  ASSERT_EQ(first.size(), second.size());
-  for (size_t i = 0; i < first.size(); ++i) {
-    for (const auto& [name, value] : first[i]) {
-      const bool of_machine = name.find("timing_s/") == 0 || name.find("perf/") == 0 || name.find("memory") == 0 ||
-                              name.find("seconds") != std::string::npos || name.find("bytes") != std::string::npos;
-      if (of_machine) continue;
-      ASSERT_TRUE(second[i].contains(name)) << name;
-      EXPECT_EQ(second[i].at(name), value) << name << " of step " << i + 1;
-    }
-  }
-}
-
 TEST(DataflowTest, ARecipeWrittenOutDoesTheSame) {
   const PolicyJob job;
   ASSERT_EQ(job.Run("recipe", {"actor.ppo_mini_batch_size=2"}).exit_code, 0);
   // The file has the sections too; where they say something else a stage's option would be refused.
   const CommandResult result = job.Run("flow", {"recipe=dataflow", kGrpo});
   ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
-  ASSERT_FALSE(Weights(job, "recipe").empty());
-  EXPECT_EQ(Weights(job, "flow"), Weights(job, "recipe")) << "bit for bit";
+  ASSERT_FALSE(job.Weights("recipe").empty());
+  EXPECT_EQ(job.Weights("flow"), job.Weights("recipe")) << "bit for bit";
   ExpectSameSteps(job, "recipe", "flow");
   EXPECT_EQ(job.Steps("flow")[0].at("training/updates"), 2);
 }
@@ -109,6 +79,97 @@ TEST(DataflowTest, AFlowThatCannotBeIsTheUsersError) {
   EXPECT_THAT(mode.errors, HasSubstr("rollout.mode: async generates while it trains"));
 }
 
+TEST(DataflowTest, StagesThatScoreAreAddedUp) {
+  const PolicyJob job;
+  job.Write("reward.py", kSomeFlat);
+  const std::string python = "path: " + job.Path("reward.py");
+  const std::string form = "kind: format, pattern: '[aeiou]', mode: search";
+  const std::vector<std::string> common = {"data.val_files=" + job.Path("prompts.jsonl"), "trainer.test_freq=1"};
+  // One stage with both as its terms, in the same order.
+  const CommandResult one =
+      job.Run("one", With(common, {"reward={terms: {a: {kind: python, " + python + "}, b: {" + form + "}}}"}));
+  ASSERT_EQ(one.exit_code, 0) << one.output << one.errors;
+  const std::vector<std::string> several =
+      With(common, {"recipe=dataflow", "reward={kind: auto}",
+                    "dataflow=[{stage: answers, op: generate, model: actor, sampling: {n: 4}}, "
+                    "{stage: a, op: reward, inputs: answers, reward: {custom_reward_function: {" +
+                        python +
+                        "}}}, "
+                        "{stage: b, op: reward, inputs: answers, sync: true, reward: {terms: {form: {" +
+                        form +
+                        "}}}}, "
+                        "{stage: old, op: logprob, model: actor, inputs: answers}, "
+                        "{stage: adv, op: advantage, inputs: [a, b, old], estimator: grpo}, "
+                        "{stage: learn, op: update, model: actor, inputs: adv}]"});
+  for (const bool apart : {false, true}) {
+    const std::string run = apart ? "apart" : "several";
+    const CommandResult result = job.Run(run, apart ? With(several, Pools(1, 1)) : several);
+    ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+    EXPECT_EQ(job.Weights(run), job.Weights("one")) << run << ": bit for bit";
+    const auto steps = job.Steps(run), expected = job.Steps("one");
+    ASSERT_EQ(steps.size(), expected.size());
+    for (size_t i = 0; i < steps.size(); ++i) {
+      EXPECT_EQ(steps[i].at("critic/score/mean"), expected[i].at("critic/score/mean"));
+      EXPECT_EQ(steps[i].at("reward/a/score"), expected[i].at("reward/a/score"));
+      EXPECT_EQ(steps[i].at("reward/a/acc"), expected[i].at("reward/a/acc"));
+      EXPECT_EQ(steps[i].at("reward/b/form/score"), expected[i].at("reward/b/score"));
+      EXPECT_EQ(steps[i].at("reward/b/score"), expected[i].at("reward/b/score")) << "the stage's own";
+      EXPECT_GT(steps[i].at("timing_s/reward/a"), 0);
+      EXPECT_GT(steps[i].at("timing_s/reward/b"), 0);
+    }
+    const auto validations = job.Validations(run), validated = job.Validations("one");
+    ASSERT_EQ(validations.size(), 4u);
+    for (size_t i = 0; i < validations.size(); ++i) {
+      EXPECT_EQ(validations[i].at("val/score/mean"), validated[i].at("val/score/mean"));
+      EXPECT_EQ(validations[i].at("val/reward/a/acc"), validated[i].at("val/reward/a/acc"));
+    }
+  }
+}
+
+TEST(DataflowTest, AnAnswerThatOneStageCannotScoreHasNone) {
+  const PolicyJob job;
+  job.Write("some.py", R"(
+def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs):
+    if extra_info["index"] % 4 == 0:
+        raise ValueError("cannot")
+    return float(len(solution_str) % 7)
+)");
+  const CommandResult result =
+      job.Run("run", {"recipe=dataflow", "reward={kind: auto}", "trainer.total_training_steps=2",
+                      "dataflow=[{stage: answers, op: generate, model: actor, sampling: {n: 4}}, "
+                      "{stage: some, op: reward, inputs: answers, reward: {custom_reward_function: {path: " +
+                          job.Path("some.py") +
+                          "}}}, {stage: all, op: reward, inputs: answers, reward: {kind: format, options: {pattern: "
+                          "'[aeiou]', mode: search}}}, "
+                          "{stage: adv, op: advantage, inputs: [some, all], estimator: rloo}, "
+                          "{stage: learn, op: update, model: actor, inputs: adv}]"});
+  ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+  double failed = 0, learned = 0;
+  for (const auto& step : job.Steps("run")) {
+    failed += step.contains("reward/some/errors/raised") ? step.at("reward/some/errors/raised") : 0;
+    learned += step.at("training/learned_answers") * 16;
+    EXPECT_FALSE(step.contains("reward/all/errors/raised"));
+  }
+  EXPECT_EQ(failed, 8) << "two of the eight prompts, with four answers each";
+  EXPECT_EQ(learned, 24);
+}
+
+TEST(DataflowTest, StepsAreFollowedByValidationAndCheckpoints) {
+  const PolicyJob job;
+  const std::string stages = kGrpo;
+  const CommandResult result =
+      job.Run("run", {"recipe=dataflow", "data.val_files=" + job.Path("prompts.jsonl"),
+                      "trainer.val_before_train=false", "trainer.total_training_steps=4", "trainer.save_freq=2",
+                      stages.substr(0, stages.size() - 1) +
+                          ", {stage: check, op: evaluate, model: actor, inputs: learn, every: 3}, "
+                          "{stage: save, op: checkpoint, inputs: check, every: 2}]"});
+  ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+  EXPECT_EQ(job.Validations("run").size(), 2u) << "after step 3, and after the last";
+  for (int step = 1; step <= 4; ++step) {
+    EXPECT_EQ(std::filesystem::exists(job.Path("run/global_step_" + std::to_string(step))), step % 2 == 0) << step;
+  }
+}
+
 TEST(PoolsTest, APoolThatOnlyAnswersChangesNothing) {
   const PolicyJob job;
   const std::vector<std::string> overrides = {"actor.use_kl_loss=true", "actor.ppo_mini_batch_size=2",
@@ -117,7 +178,7 @@ TEST(PoolsTest, APoolThatOnlyAnswersChangesNothing) {
   ASSERT_EQ(colocated.exit_code, 0) << colocated.output << colocated.errors;
   const CommandResult apart = job.Run("apart", With(overrides, Pools(1, 1)));
   ASSERT_EQ(apart.exit_code, 0) << apart.output << apart.errors;
-  EXPECT_EQ(Weights(job, "apart"), Weights(job, "colocated")) << "bit for bit";
+  EXPECT_EQ(job.Weights("apart"), job.Weights("colocated")) << "bit for bit";
   ExpectSameSteps(job, "colocated", "apart");
   const auto one = job.Validations("colocated"), other = job.Validations("apart");
   ASSERT_EQ(one.size(), 4u);
@@ -142,7 +203,7 @@ TEST(PoolsTest, AReferenceOnAPoolOfItsOwnAndBaselinesComeToTheActor) {
                                 "pools=[{pool: a, ranks: 1, roles: actor}, {pool: b, ranks: 1, roles: rollout}, "
                                 "{pool: c, ranks: 1, roles: ref}]"}));
   ASSERT_EQ(apart.exit_code, 0) << apart.output << apart.errors;
-  EXPECT_EQ(Weights(job, "apart"), Weights(job, "colocated"));
+  EXPECT_EQ(job.Weights("apart"), job.Weights("colocated"));
   ExpectSameSteps(job, "colocated", "apart");
 }
 
@@ -182,7 +243,7 @@ TEST(PoolsTest, OneStepOffTrainsOnAnswersOfTheWeightsBefore) {
     furthest = std::max(furthest, steps[i].at("training/rollout_logprob_diff_mean"));
   }
   EXPECT_GT(furthest, 1e-4) << "what the trainer computes anew differs from what older weights gave";
-  EXPECT_EQ(Weights(job, "first"), Weights(job, "second")) << "however long which stage took";
+  EXPECT_EQ(job.Weights("first"), job.Weights("second")) << "however long which stage took";
   ExpectSameSteps(job, "first", "second");
 }
 
@@ -216,7 +277,7 @@ TEST(PoolsTest, AnEngineOfEitherPoolThatDiesIsNamedAndTheRunEndsTheSame) {
       ASSERT_EQ(killed.exit_code, 0) << failpoint << killed.output << killed.errors;
       EXPECT_THAT(killed.output + killed.errors, HasSubstr("was lost"));
       EXPECT_THAT(killed.output + killed.errors, HasSubstr(rank));
-      EXPECT_EQ(Weights(job, run), Weights(job, calm)) << mode << " " << failpoint;
+      EXPECT_EQ(job.Weights(run), job.Weights(calm)) << mode << " " << failpoint;
     }
   }
 }
@@ -247,7 +308,7 @@ TEST(PoolsTest, PoolsOnHostsOfTheirOwnReachEachOther) {
     if (result.exit_code != 4) break;  // nobody answers yet
   }
   ASSERT_EQ(result.exit_code, 0) << result.output << result.errors << job.Contents("controller.log");
-  EXPECT_EQ(Weights(job, "apart"), Weights(job, "colocated"));
+  EXPECT_EQ(job.Weights("apart"), job.Weights("colocated"));
 }
 
 }  // namespace

@@ -13,13 +13,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Two of the eight prompts give equal rewards: their groups are replaced by those of further prompts.
-constexpr char kSomeFlat[] = R"(
-def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs):
-    flat = extra_info["index"] % 4 == 0
-    return {"score": float(sum(map(ord, solution_str)) % 97), "acc": 1.0 if flat else float(len(solution_str) % 7)}
-)";
-
 TEST(PolicyBatchesTest, GroupsThatTeachNothingAreReplaced) {
   const PolicyJob job;
   job.Write("reward.py", kSomeFlat);

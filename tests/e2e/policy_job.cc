@@ -1,5 +1,7 @@
 #include "tests/e2e/policy_job.h"
 
+#include <gtest/gtest.h>
+
 #include <nlohmann/json.hpp>
 
 namespace sluice::testing {
@@ -50,6 +52,32 @@ std::vector<std::map<std::string, double>> PolicyJob::Steps(const std::string& r
 
 std::vector<std::map<std::string, double>> PolicyJob::Validations(const std::string& run) const {
   return MetricLines(Contents(run + "/metrics.jsonl"), "val/score/mean");
+}
+
+std::vector<std::string> With(std::vector<std::string> overrides, const std::vector<std::string>& more) {
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return overrides;
+}
+
+std::vector<std::string> Pools(int train, int answer) {
+  return {"trainer.n_gpus_per_node=" + std::to_string(train + answer),
+          "pools=[{pool: answer, ranks: " + std::to_string(answer) +
+              ", roles: rollout}, {pool: train, ranks: " + std::to_string(train) + ", roles: actor}]"};
+}
+
+void ExpectSameSteps(const PolicyJob& job, const std::string& one, const std::string& other) {
+  const auto first = job.Steps(one), second = job.Steps(other);
+  ASSERT_FALSE(first.empty());
+  ASSERT_EQ(first.size(), second.size());
+  for (size_t i = 0; i < first.size(); ++i) {
+    for (const auto& [name, value] : first[i]) {
+      const bool of_machine = name.find("timing_s/") == 0 || name.find("perf/") == 0 || name.find("memory") == 0 ||
+                              name.find("seconds") != std::string::npos || name.find("bytes") != std::string::npos;
+      if (of_machine) continue;
+      ASSERT_TRUE(second[i].contains(name)) << name;
+      EXPECT_EQ(second[i].at(name), value) << name << " of step " << i + 1;
+    }
+  }
 }
 
 }  // namespace sluice::testing

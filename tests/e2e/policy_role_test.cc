@@ -1,6 +1,7 @@
 // Roles of two pools in one process, asked by hand for what a controller would never ask: each refuses what is not its
 // turn, and says why.
 
+#include <arrow/api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +12,7 @@
 
 #include "common/config/job_reader.h"
 #include "common/testing/status_matchers.h"
+#include "engine/exchange/batch_service.h"
 #include "engine/roles/make_role.h"
 #include "tests/e2e/policy_job.h"
 
@@ -23,7 +25,9 @@ constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
 
 class PolicyRoleTest : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { Open({}); }
+
+  void Open(const std::vector<std::string>& overrides) {
     LoadOptions options;
     options.file = job_.Path("policy.yaml");
     options.overrides = {"model={path: " + job_.Path("model") + ", init: random}",
@@ -32,6 +36,7 @@ class PolicyRoleTest : public ::testing::Test {
                          "trainer.n_gpus_per_node=2",
                          "pools=[{pool: train, ranks: 1, roles: actor}, {pool: answer, ranks: 1, roles: rollout}]",
                          "engine.collective_timeout_s=60"};
+    options.overrides.insert(options.overrides.end(), overrides.begin(), overrides.end());
     options.working_folder = std::filesystem::current_path().string();
     ASSERT_OK_AND_ASSIGN(const v1::JobSpec spec, LoadJobSpec(options));
     v1::InitializeOp op;
@@ -128,6 +133,98 @@ TEST_F(PolicyRoleTest, SamplesAreFetchedOnceAndWeightsAreOfTheirVersion) {
   train.clear_inputs();
   *train.add_inputs() = fresh[0];
   EXPECT_OK(actor_->RunDataflowStage(train));
+}
+
+class FilteringRoleTest : public PolicyRoleTest {
+ protected:
+  void SetUp() override {
+    job_.Write("reward.py", kSomeFlat);
+    Open({"recipe=dapo", "reward={custom_reward_function: {path: " + job_.Path("reward.py") + "}}",
+          "algorithm.filter_groups.metric=acc"});
+  }
+
+  // What the filter of a step leaves.
+  v1::BatchReference Left(int64_t step) {
+    for (const char* name : {"generate", "reward", "filter"}) {
+      v1::DataflowOp op = Op(name, step, 0);
+      op.set_beside(op.op() == "reward");
+      op.set_readers(op.op() == "filter" ? 2 : 0);
+      const auto result = rollout_->RunDataflowStage(op);
+      EXPECT_OK(result);
+      if (result.ok() && op.op() == "filter") return result->outputs(0);
+    }
+    return {};
+  }
+
+  static std::shared_ptr<arrow::RecordBatch> Fetch(const v1::BatchReference& reference) {
+    const auto fetched = engine::FetchBatch(reference.address(), reference.id(), 0, 1, absl::Seconds(30));
+    EXPECT_OK(fetched);
+    return fetched->batch;
+  }
+};
+
+TEST_F(FilteringRoleTest, AFilterIsOfThePoolThatAnswersAndOfItsWeights) {
+  EXPECT_THAT(actor_->RunDataflowStage(Op("filter", 1, 0)).status(),
+              StatusIs(kPrecondition, HasSubstr("filter is not a stage of pool train")));
+  EXPECT_THAT(rollout_->RunDataflowStage(Op("filter", 1, 0)).status(),
+              StatusIs(kPrecondition, HasSubstr("filter of step 1 needs reward first")));
+  EXPECT_THAT(
+      rollout_->RunDataflowStage(Op("filter", 1, 1)).status(),
+      StatusIs(kPrecondition, HasSubstr("filter of step 1 is asked for with weights of version 1, but those here")));
+}
+
+TEST_F(FilteringRoleTest, AStepThatBeginsAgainTakesTheSamePrompts) {
+  const auto first = Fetch(Left(1)), again = Fetch(Left(1));
+  EXPECT_EQ(first->num_rows(), 16);
+  EXPECT_TRUE(again->Equals(*first));
+  // What the actor has of it is all that it needs before it trains.
+  v1::DataflowOp logprob = Op("logprob", 1, 0), advantage = Op("advantage", 1, 0);
+  *logprob.add_inputs() = Left(1);
+  ASSERT_OK_AND_ASSIGN(const auto scored, actor_->RunDataflowStage(logprob));
+  EXPECT_EQ(scored.samples(), 16);
+  EXPECT_OK(actor_->RunDataflowStage(advantage));
+
+  const auto second = Fetch(Left(2)), second_again = Fetch(Left(2));
+  EXPECT_FALSE(second->Equals(*first));
+  EXPECT_TRUE(second_again->Equals(*second));
+}
+
+TEST(SeveralRewardsTest, TheStepGoesOnOnceAllOfThemHaveScored) {
+  const PolicyJob job;
+  LoadOptions options;
+  options.file = job.Path("policy.yaml");
+  options.overrides = {"model={path: " + job.Path("model") + ", init: random}",
+                       "data.train_files=" + job.Path("prompts.jsonl"), "trainer.default_local_dir=" + job.Path("run"),
+                       "recipe=dataflow", "reward={kind: auto}",
+                       "dataflow=[{stage: answers, op: generate, model: actor}, "
+                       "{stage: a, op: reward, inputs: answers, reward: {kind: format, options: {pattern: x}}}, "
+                       "{stage: b, op: reward, inputs: answers, reward: {kind: format, options: {pattern: y}}}, "
+                       "{stage: adv, op: advantage, inputs: [a, b]}, "
+                       "{stage: learn, op: update, model: actor, inputs: adv}]"};
+  options.working_folder = std::filesystem::current_path().string();
+  ASSERT_OK_AND_ASSIGN(const v1::JobSpec spec, LoadJobSpec(options));
+  const auto role = engine::MakeRole(spec, {.rank = 0});
+  v1::InitializeOp initialize;
+  *initialize.mutable_spec() = spec;
+  initialize.set_world_size(1);
+  ASSERT_OK(role->Initialize(initialize));
+  const auto run = [&](const char* op, const char* stage) {
+    v1::DataflowOp request;
+    request.set_op(op);
+    request.set_stage(stage);
+    request.set_step(1);
+    return role->RunDataflowStage(request).status();
+  };
+  ASSERT_OK(run("generate", "answers"));
+  ASSERT_OK(run("reward", "b"));
+  ASSERT_OK(run("reward", "b")) << "twice is not both";
+  // What cannot be drops the step: it begins again.
+  EXPECT_THAT(run("advantage", "adv"), StatusIs(kPrecondition, HasSubstr("advantage of step 1 needs reward first")));
+  ASSERT_OK(run("generate", "answers"));
+  ASSERT_OK(run("reward", "b"));
+  ASSERT_OK(run("reward", "a"));
+  EXPECT_OK(run("advantage", "adv"));
+  EXPECT_THAT(run("reward", "c"), StatusIs(kPrecondition, HasSubstr("no stage of the job that scores is named c")));
 }
 
 }  // namespace
