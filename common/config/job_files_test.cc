@@ -1,8 +1,13 @@
-// The job files in configs/ are valid, and what they become can be written and read again.
+// The job files in configs/ are valid, there is one of each recipe, and what they become can be written and read again.
+#include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "common/config/file_checks.h"
 #include "common/config/job_reader.h"
+#include "common/config/plan.h"
+#include "common/config/recipes.h"
+#include "common/config/validate.h"
 #include "common/config/yaml_writer.h"
 #include "common/glob.h"
 #include "common/testing/status_matchers.h"
@@ -11,6 +16,7 @@ namespace sluice {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 LoadOptions Options(const std::string& file) {
@@ -19,6 +25,25 @@ LoadOptions Options(const std::string& file) {
   options.env = [](const std::string&) { return std::nullopt; };
   options.working_folder = std::filesystem::current_path().string();
   return options;
+}
+
+// The rows of `spec`'s training files, which are of a line each.
+int64_t TrainRows(const v1::JobSpec& spec) {
+  int64_t rows = 0;
+  for (const std::string& file : spec.data().train_files()) {
+    const auto text = PosixFileSystem().ReadFile(file);
+    EXPECT_OK(text.status());
+    if (text.ok()) rows += std::count(text->begin(), text->end(), '\n');
+  }
+  return rows;
+}
+
+// Of SmolLM2-135M, which the files name and the tree does not hold.
+absl::StatusOr<ModelFacts> ModelOf(const v1::JobSpec& spec) {
+  return ParseModelFacts(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 49152,
+      "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
+      "num_key_value_heads": 3, "tie_word_embeddings": true})",
+                         spec.model().override_config());
 }
 
 TEST(JobFilesTest, ShippedJobsAreValidAndTheirDataIsThere) {
@@ -36,6 +61,45 @@ TEST(JobFilesTest, ShippedJobsAreValidAndTheirDataIsThere) {
     EXPECT_EQ(reread.DebugString(), spec.DebugString()) << *again.text;
   }
   EXPECT_GE(files, 3);
+}
+
+TEST(JobFilesTest, ShippedJobsFitTheirDataAndCanBePlanned) {
+  for (const std::string& file : Glob("configs/*.yaml", PosixFileSystem())) {
+    SCOPED_TRACE(file);
+    ASSERT_OK_AND_ASSIGN(const v1::JobSpec spec, LoadJobSpec(Options(file)));
+    const int64_t rows = TrainRows(spec);
+    EXPECT_OK(ToStatus(ValidateJobSpec(spec, {.train_rows = rows})));
+    ASSERT_OK_AND_ASSIGN(const ModelFacts model, ModelOf(spec));
+    ASSERT_OK_AND_ASSIGN(const Plan plan, MakePlan(spec, model, {.train_rows = rows}));
+    EXPECT_GE(*plan.steps_per_epoch, 2) << "a step of all rows is no example";
+    EXPECT_GE(*plan.total_steps, 10);
+  }
+}
+
+TEST(JobFilesTest, EveryRecipeHasAJobFile) {
+  std::set<std::string> missing;
+  for (const Recipe& recipe : Recipes()) missing.insert(recipe.name);
+  std::set<std::string> folders;
+  for (const std::string& file : Glob("configs/*.yaml", PosixFileSystem())) {
+    ASSERT_OK_AND_ASSIGN(const v1::JobSpec spec, LoadJobSpec(Options(file)));
+    missing.erase(spec.recipe());
+    EXPECT_TRUE(folders.insert(spec.trainer().default_local_dir()).second) << file << " writes where another does";
+  }
+  EXPECT_THAT(missing, IsEmpty());
+}
+
+// They may show what the recipe sets, and then show what it does set.
+TEST(JobFilesTest, ShippedJobsGiveTheKeysOfTheirRecipeItsValues) {
+  for (const std::string& file : Glob("configs/*.yaml", PosixFileSystem())) {
+    SCOPED_TRACE(file);
+    ASSERT_OK_AND_ASSIGN(const v1::JobSpec spec, LoadJobSpec(Options(file)));
+    LoadOptions without = Options(file);
+    for (const RecipeDefault& value : FindRecipe(spec.recipe())->defaults) {
+      without.overrides.push_back(value.key + "=null");
+    }
+    ASSERT_OK_AND_ASSIGN(const v1::JobSpec of_recipe, LoadJobSpec(without));
+    EXPECT_EQ(of_recipe.DebugString(), spec.DebugString());
+  }
 }
 
 TEST(YamlWriterTest, OddTextsSurvive) {
