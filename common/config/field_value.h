@@ -31,6 +31,13 @@ struct ValueError {
 std::vector<ValueError> SetField(const Key& key, const YamlNode& node, const ExpandOptions& expand,
                                  google::protobuf::Message* section);
 
+// The same from YAML text, as defaults are written: nothing is the empty text.
+std::vector<ValueError> SetFieldFromText(const Key& key, const std::string& text, const ExpandOptions& expand,
+                                         google::protobuf::Message* section);
+
+// The key's default, or nothing where it has none.
+void SetDefault(const Key& key, const ExpandOptions& expand, google::protobuf::Message* section);
+
 // A null after expansion: `~`, `null` or nothing, written without quotes (also through `${NAME,null}`).
 bool IsNull(const YamlNode& node, const EnvLookup& env);
 

@@ -13,6 +13,20 @@ std::string Pad(const std::string& text, size_t width) {
   return text + std::string(width - std::min(width, text.size()), ' ');
 }
 
+std::string Describe(const Plan::Model& model) {
+  std::string text = absl::StrCat(model.architecture, ", ", FormatCount(model.parameters), " parameters");
+  if (model.score_head > 0) {
+    absl::StrAppend(&text, ", ", FormatCount(model.score_head), " of them the head: one number a token");
+  }
+  return text;
+}
+
+nlohmann::ordered_json ModelJson(const Plan::Model& model) {
+  return {{"architecture", model.architecture},
+          {"parameters", model.parameters},
+          {"score_head_parameters", model.score_head}};
+}
+
 std::string MicroBatches(const Plan& plan) {
   if (plan.expected_micro_batches) {
     return absl::StrCat(FormatOneDecimal(*plan.expected_micro_batches), " expected, at most ",
@@ -54,7 +68,8 @@ std::string FormatPlan(const Plan& plan) {
     absl::StrAppend(&out, "  ", Pad(label, kLabel), value, "\n");
   };
   absl::StrAppend(&out, plan.name, " (", plan.recipe, ")\n");
-  row("model", absl::StrCat(plan.architecture, ", ", FormatCount(plan.parameters), " parameters"));
+  row("model", Describe(plan.model));
+  if (plan.critic.has_value()) row("critic", Describe(*plan.critic));
   row("device", plan.device);
   row("ranks", absl::StrCat(plan.ranks, " (", plan.nodes, " node(s) x ", plan.ranks_per_node, ")"));
   row(absl::StrCat(plan.rows_are, " per step"),
@@ -105,8 +120,10 @@ std::string PlanJson(const Plan& plan) {
   Json json = {{"name", plan.name},
                {"recipe", plan.recipe},
                {"device", plan.device},
-               {"architecture", plan.architecture},
-               {"parameters", plan.parameters},
+               {"architecture", plan.model.architecture},
+               {"parameters", plan.model.parameters},
+               {"score_head_parameters", plan.model.score_head},
+               {"critic", plan.critic.has_value() ? ModelJson(*plan.critic) : nlohmann::ordered_json()},
                {"nodes", plan.nodes},
                {"ranks_per_node", plan.ranks_per_node},
                {"ranks", plan.ranks},

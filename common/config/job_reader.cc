@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/config/field_value.h"
+#include "common/config/other_recipes.h"
 #include "common/config/recipes.h"
 #include "common/config/scalar.h"
 #include "common/config/schema.h"
@@ -175,12 +176,7 @@ void Reader::UseDefault(const Key& key, const std::string& path, Message* out) {
 }
 
 void Reader::UseValue(const Key& key, const std::string& text, Message* out) {
-  std::vector<ConfigError> errors;
-  const auto node = ParseYaml(text, "", &errors);
-  if (!node) return;  // schema_test and recipes_test prove that every default reads
-  YamlNode value = *node;
-  if (value.kind == YamlNode::Kind::kNull) value.kind = YamlNode::Kind::kScalar;  // the default is the empty text
-  for (const ValueError& error : SetField(key, value, expand_, out)) Report(key.path, 0, error.message);
+  for (const ValueError& error : SetFieldFromText(key, text, expand_, out)) Report(key.path, 0, error.message);
 }
 
 void Reader::UseRecipe() {
@@ -311,7 +307,9 @@ LoadResult LoadJob(const LoadOptions& options) {
 
   std::set<std::string> not_read;
   for (const ConfigError& error : result.errors) not_read.insert(WithoutIndex(error.path));
-  for (ConfigError& error : ValidateJobSpec(result.spec)) {
+  std::vector<ConfigError> broken_rules = KeysOfOtherRecipes(result.spec, result.origins);
+  for (ConfigError& error : ValidateJobSpec(result.spec)) broken_rules.push_back(std::move(error));
+  for (ConfigError& error : broken_rules) {
     if (!MayJudge(error, not_read)) continue;
     ConfigError placed = WithOrigin(std::move(error), result.origins);
     if (placed.source.empty()) placed.source = options.file;

@@ -14,6 +14,10 @@
 namespace sluice {
 namespace {
 
+// How the names of the classes in `transformers` end, of a language model and of the same layers with a value head.
+constexpr char kLanguageModel[] = "ForCausalLM";
+constexpr char kClassifier[] = "ForSequenceClassification";
+
 // Linear layers, norms and embeddings of a decoder of the Llama family.
 int64_t CountParameters(const ModelFacts& m) {
   const int64_t query = m.attention_heads * m.head_dim, key_value = m.key_value_heads * m.head_dim;
@@ -104,12 +108,11 @@ absl::StatusOr<ModelFacts> FactsOf(const nlohmann::json& config) {
 
 // The class of a model with a value head as that of the language model with the same layers.
 void NameLanguageModel(nlohmann::json* config) {
-  constexpr char kSuffix[] = "ForSequenceClassification";
   const auto found = config->find("architectures");
   if (found == config->end() || !found->is_array() || found->empty() || !(*found)[0].is_string()) return;
   const std::string name = (*found)[0];
-  const size_t stem = name.find(kSuffix);
-  if (stem != std::string::npos) (*found)[0] = name.substr(0, stem) + "ForCausalLM";
+  const size_t stem = name.find(kClassifier);
+  if (stem != std::string::npos) (*found)[0] = name.substr(0, stem) + kLanguageModel;
 }
 
 std::string ConfigPath(const v1::ModelSpec& model) {
@@ -126,6 +129,9 @@ v1::ModelSpec FolderOf(const std::string& path) {
 
 ModelFacts WithValueHead(ModelFacts facts) {
   facts.value_head = true;
+  if (const size_t stem = facts.architecture.find(kLanguageModel); stem != std::string::npos) {
+    facts.architecture = absl::StrCat(facts.architecture.substr(0, stem), kClassifier);
+  }
   facts.parameters = CountParameters(facts);
   return facts;
 }

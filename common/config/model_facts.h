@@ -13,7 +13,7 @@
 namespace sluice {
 
 struct ModelFacts {
-  std::string architecture;  // "LlamaForCausalLM"
+  std::string architecture;  // "LlamaForCausalLM"; with a value head "LlamaForSequenceClassification"
   int64_t layers = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -26,7 +26,7 @@ struct ModelFacts {
   bool attention_output_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;
-  bool value_head = false;  // one number a token in place of the output head
+  bool value_head = false;  // one number a token in place of the output head: hidden_size parameters
   int64_t parameters = 0;   // a tied head counts once
 };
 

@@ -72,6 +72,8 @@ TEST(ModelFactsTest, ACriticHasAHeadOfOneNumber) {
   ASSERT_OK_AND_ASSIGN(const ModelFacts own, ReadCriticFacts(spec, PosixFileSystem()));
   EXPECT_EQ(own.parameters, 134'515'008 + 576);
   EXPECT_TRUE(own.value_head);
+  EXPECT_EQ(as_model.architecture, "LlamaForSequenceClassification");
+  EXPECT_EQ(own.architecture, "LlamaForSequenceClassification");
   spec.mutable_model()->set_path(dir.Join("c"));
   EXPECT_THAT(ReadModelFacts(spec.model(), PosixFileSystem()),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is not supported")));

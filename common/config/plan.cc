@@ -33,6 +33,10 @@ std::vector<Plan::CurvePoint> CurveOf(const Schedule& schedule) {
   return curve;
 }
 
+Plan::Model ModelOf(const ModelFacts& facts) {
+  return {facts.architecture, facts.parameters, facts.value_head ? facts.hidden_size : 0};
+}
+
 int64_t DivideUp(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 void PlanBatches(const v1::JobSpec& spec, const DataFacts& data, Plan* plan) {
@@ -106,8 +110,8 @@ absl::StatusOr<Plan> MakePlan(const v1::JobSpec& spec, const JobModels& models, 
   plan.name = spec.name();
   plan.recipe = spec.recipe();
   plan.device = spec.engine().device();
-  plan.architecture = model.architecture;
-  plan.parameters = model.parameters;
+  plan.model = ModelOf(model);
+  if (models.critic.has_value() && !spec.engine().forward_only()) plan.critic = ModelOf(*models.critic);
   plan.nodes = spec.trainer().nnodes();
   plan.ranks_per_node = spec.trainer().n_gpus_per_node();
   plan.ranks = plan.nodes * plan.ranks_per_node;

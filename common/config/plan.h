@@ -34,8 +34,16 @@ struct Plan {
     std::string how;  // "134,515,008 x 4 bytes"
   };
 
-  std::string name, recipe, device, architecture;
-  int64_t parameters = 0;
+  // A model that is trained.
+  struct Model {
+    std::string architecture;  // "LlamaForSequenceClassification"
+    int64_t parameters = 0;    // with those of its head
+    int64_t score_head = 0;    // of which the head of one number a token; 0: a language model
+  };
+
+  std::string name, recipe, device;
+  Model model;
+  std::optional<Model> critic;
   int64_t nodes = 0, ranks_per_node = 0, ranks = 0;
   std::string rows_are;                          // "rows", "prompts", "pairs", "labelled answers"
   int64_t rows_per_step = 0, rows_per_rank = 0;  // of a full step

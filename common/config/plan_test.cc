@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config/job_reader.h"
 #include "common/config/readable.h"
@@ -17,6 +18,7 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 ModelFacts Model() {
   ModelFacts model;
@@ -45,6 +47,37 @@ v1::JobSpec Spec(std::vector<std::string> overrides = {}) {
   auto spec = LoadJobSpec(options);
   EXPECT_TRUE(spec.ok()) << spec.status();
   return spec.ok() ? *spec : v1::JobSpec();
+}
+
+TEST(PlanTest, SaysWhichModelsAreTrainedWithTheirHeads) {
+  const auto plan_of = [](std::vector<std::string> overrides) {
+    const auto plan = MakePlan(Spec(std::move(overrides)), Model(), {});
+    EXPECT_OK(plan.status());
+    return plan.ok() ? *plan : Plan();
+  };
+  const Plan sft = plan_of({});
+  EXPECT_THAT(FormatPlan(sft), HasSubstr("LlamaForCausalLM, 1,000 parameters\n"));
+  EXPECT_THAT(FormatPlan(sft), Not(HasSubstr("critic")));
+  const nlohmann::json sft_json = nlohmann::json::parse(PlanJson(sft));
+  EXPECT_EQ(sft_json["score_head_parameters"], 0);
+  EXPECT_TRUE(sft_json["critic"].is_null());
+
+  // The embedding of 10 tokens, a row of 8 for the head, two layers and the last norm.
+  const int64_t with_head = WithValueHead(Model()).parameters;
+  EXPECT_EQ(with_head, 10 * 8 + 8 + 2 * (8 * (8 + 2 * 4) + 8 * 8 + 3 * 8 * 16 + 2 * 8) + 8);
+  const std::string says =
+      absl::StrCat("LlamaForSequenceClassification, ", FormatCount(with_head), " parameters, 8 of them the head: one");
+  const Plan reward_model = plan_of({"recipe=reward_model"});
+  EXPECT_THAT(FormatPlan(reward_model), HasSubstr(absl::StrCat("  model                       ", says)));
+  EXPECT_EQ(nlohmann::json::parse(PlanJson(reward_model))["architecture"], "LlamaForSequenceClassification");
+  EXPECT_EQ(nlohmann::json::parse(PlanJson(reward_model))["parameters"], with_head);
+
+  const std::vector<std::string> lengths = {"data.max_prompt_length=50", "data.max_response_length=50"};
+  const Plan ppo = plan_of({"recipe=ppo", lengths[0], lengths[1]});
+  EXPECT_THAT(FormatPlan(ppo), HasSubstr("  model                       LlamaForCausalLM, 1,000 parameters\n"));
+  EXPECT_THAT(FormatPlan(ppo), HasSubstr(absl::StrCat("  critic                      ", says)));
+  EXPECT_EQ(nlohmann::json::parse(PlanJson(ppo))["critic"]["parameters"], with_head);
+  EXPECT_FALSE(plan_of({"recipe=grpo", lengths[0], lengths[1]}).critic.has_value());
 }
 
 TEST(PlanTest, NumbersOfAKnownDataSet) {

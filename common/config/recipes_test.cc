@@ -101,7 +101,7 @@ TEST(RecipesTest, ALossOfPreferencesMayReplaceTheRecipesOwn) {
   EXPECT_FALSE(NeedsReference(reward_model));
   EXPECT_TRUE(TrainsRewardModel(reward_model));
   EXPECT_EQ(SequencesPerRow(reward_model), 2);
-  options.overrides = {"recipe=sft"};
+  options.overrides = {"recipe=sft", "preference={}"};
   ASSERT_OK_AND_ASSIGN(const v1::JobSpec sft, LoadJobSpec(options));
   EXPECT_FALSE(NeedsReference(sft));
   EXPECT_EQ(SequencesPerRow(sft), 1);

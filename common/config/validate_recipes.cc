@@ -106,10 +106,10 @@ void CheckCritic(const v1::JobSpec& spec, std::optional<int64_t> total_steps, Er
     }
     return;
   }
-  if (total_steps && spec.trainer().critic_warmup() >= *total_steps) {
+  if (total_steps && spec.trainer().critic_warmup() > *total_steps) {
     Add(errors, "trainer.critic_warmup",
-        absl::StrCat(spec.trainer().critic_warmup(), " steps leave none of the run's ", *total_steps,
-                     " in which the policy learns"),
+        absl::StrCat("the policy would learn from step ", spec.trainer().critic_warmup(), " on, and the run has ",
+                     *total_steps),
         {"trainer.total_training_steps", "trainer.total_epochs", "data.train_batch_size"});
   }
   const auto schedule = Schedule::Create(ScheduleFromSpec(CriticOptim(spec)), total_steps.value_or(kLongRun));

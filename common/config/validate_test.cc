@@ -231,9 +231,9 @@ TEST(ValidateTest, ACritic) {
         },
         facts);
   };
-  EXPECT_THAT(ppo([](v1::JobSpec& s) { s.mutable_trainer()->set_critic_warmup(2); }, {.train_rows = 24}), IsEmpty());
-  EXPECT_THAT(ppo([](v1::JobSpec& s) { s.mutable_trainer()->set_critic_warmup(3); }, {.train_rows = 24}),
-              HasSubstr("trainer.critic_warmup: 3 steps leave none"));
+  EXPECT_THAT(ppo([](v1::JobSpec& s) { s.mutable_trainer()->set_critic_warmup(3); }, {.train_rows = 24}), IsEmpty());
+  EXPECT_THAT(ppo([](v1::JobSpec& s) { s.mutable_trainer()->set_critic_warmup(4); }, {.train_rows = 24}),
+              HasSubstr("trainer.critic_warmup: the policy would learn from step 4 on, and the run has 3"));
   EXPECT_THAT(
       ppo([](v1::JobSpec& s) { s.mutable_critic()->mutable_optim()->set_lr_warmup_steps(9); }, {.train_rows = 24}),
       HasSubstr("critic.optim.lr_warmup_steps: "));

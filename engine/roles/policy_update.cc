@@ -131,7 +131,7 @@ absl::Status PolicyRole::UpdateStage(Step* step, v1::StepMetrics* metrics) {
   PolicyLossMetrics loss;
   UpdateCounts counts;
   // In the first steps of a run with a critic it alone learns.
-  const bool warming_up = critic_ != nullptr && step->step <= spec_.trainer().critic_warmup();
+  const bool warming_up = critic_ != nullptr && step->step < spec_.trainer().critic_warmup();
   const int64_t passes = warming_up ? 0 : spec_.actor().ppo_epochs();
   for (int64_t pass = 0; pass < passes; ++pass) {
     for (const std::vector<int32_t>& chosen : MiniBatches(*step, pass, spec_.actor().ppo_mini_batch_size())) {

@@ -78,7 +78,7 @@ TEST(CriticTest, TwoRanksDoWhatOneDoes) {
 TEST(CriticTest, ARunThatIsKilledEndsWithTheSameWeights) {
   const PolicyJob job;
   const std::vector<std::string> overrides =
-      Ppo({"optim.lr_scheduler_type=linear", "optim.lr_warmup_steps=1", "trainer.critic_warmup=1"});
+      Ppo({"optim.lr_scheduler_type=linear", "optim.lr_warmup_steps=1", "trainer.critic_warmup=2"});
   const CommandResult calm = job.Run("calm", overrides);
   ASSERT_EQ(calm.exit_code, 0) << calm.output << calm.errors;
   // Inside of the second step: after the values, and in the critic's update.
@@ -95,9 +95,25 @@ TEST(CriticTest, ARunThatIsKilledEndsWithTheSameWeights) {
   }
 }
 
+TEST(CriticTest, ThePolicyLearnsFromTheStepThatEndsTheWarmUp) {
+  const PolicyJob job;
+  for (const int warm_up : {0, 1, 2, 3}) {
+    const std::string run = "from-" + std::to_string(warm_up);
+    const CommandResult result = job.Run(run, Ppo({"trainer.critic_warmup=" + std::to_string(warm_up)}));
+    ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+    const auto steps = job.Steps(run);
+    ASSERT_EQ(steps.size(), 3u);
+    // As verl counts: step s updates the policy where critic_warmup <= s.
+    for (int step = 1; step <= 3; ++step) {
+      EXPECT_EQ(steps[static_cast<size_t>(step - 1)].at("training/updates"), warm_up <= step ? 1 : 0)
+          << "step " << step << " with critic_warmup " << warm_up;
+    }
+  }
+}
+
 TEST(CriticTest, InItsWarmUpItLearnsAlone) {
   const PolicyJob job;
-  const CommandResult result = job.Run("run", Ppo({"trainer.critic_warmup=2"}));
+  const CommandResult result = job.Run("run", Ppo({"trainer.critic_warmup=3"}));
   ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
   const auto weights = [&](int step, const std::string& whose) {
     const std::string contents =
@@ -124,7 +140,7 @@ TEST(CriticTest, BadInputIsNamed) {
       {{"recipe=ppo", "critic.path=" + job.Path("model")}, "critic.path: "},  // has no weights
       {{"recipe=ppo", "critic.cliprange_value=0"}, "critic.cliprange_value: "},
       {{"recipe=ppo", "algorithm.lam=1.5"}, "algorithm.lam: "},
-      {{"recipe=ppo", "trainer.critic_warmup=3"}, "trainer.critic_warmup: 3 steps leave none"},
+      {{"recipe=ppo", "trainer.critic_warmup=4"}, "trainer.critic_warmup: the policy would learn from step 4 on"},
       {{"recipe=ppo", "critic.optim.lr_warmup_steps=9"}, "critic.optim.lr_warmup_steps: "},
       {{"trainer.critic_warmup=1"}, "trainer.critic_warmup: has no effect"},
       {{"critic.path=" + job.Path("model")}, "critic.path: has no effect"}};

@@ -34,7 +34,7 @@ TEST(PolicyLearningTest, PpoRaisesTheReward) {
   const PolicyJob job;
   const CommandResult result = job.Run(
       "run", {"recipe=ppo", "trainer.total_training_steps=40", "trainer.save_freq=-1", "data.train_batch_size=8",
-              "rollout.n=16", "optim.lr=5e-3", "critic={optim: {lr: 5e-3}}", "trainer.critic_warmup=2",
+              "rollout.n=16", "optim.lr=5e-3", "critic={optim: {lr: 5e-3}}", "trainer.critic_warmup=3",
               R"(reward={kind: format, options: {pattern: "[aeiou]{2}", mode: search}})"});
   ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
   const auto steps = job.Steps("run");
