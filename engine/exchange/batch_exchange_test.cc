@@ -51,22 +51,38 @@ TEST(BatchStoreTest, EachReaderHasItsPartAndTheLastTakesTheBatchAway) {
   FakeClock clock;
   BatchStore store(&clock, absl::Hours(1));
   const std::string id = store.Keep(1, Batch({0, 1, 2, 3, 5}), /*readers=*/2);
-  ASSERT_OK_AND_ASSIGN(const auto even, store.Take(id, 0, 2));
+  ASSERT_OK_AND_ASSIGN(const auto even, store.Take(id, {.part = 0, .parts = 2, .places = {}}));
   EXPECT_THAT(PlacesOf(*even), ElementsAre(0, 0, 2, 2));
   EXPECT_EQ(store.size(), 1);
-  ASSERT_OK_AND_ASSIGN(const auto odd, store.Take(id, 1, 2));
+  ASSERT_OK_AND_ASSIGN(const auto odd, store.Take(id, {.part = 1, .parts = 2, .places = {}}));
   EXPECT_THAT(PlacesOf(*odd), ElementsAre(1, 1, 3, 3, 5, 5));
   EXPECT_EQ(store.size(), 0);
-  EXPECT_THAT(store.Take(id, 1, 2).status(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("not kept any more")));
+  EXPECT_THAT(store.Take(id, {.part = 1, .parts = 2, .places = {}}).status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("not kept any more")));
 }
 
 TEST(BatchStoreTest, APartMayBeEmpty) {
   FakeClock clock;
   BatchStore store(&clock, absl::Hours(1));
   const std::string id = store.Keep(1, Batch({0, 3}), 3);
-  ASSERT_OK_AND_ASSIGN(const auto none, store.Take(id, 1, 3));
+  ASSERT_OK_AND_ASSIGN(const auto none, store.Take(id, {.part = 1, .parts = 3, .places = {}}));
   EXPECT_THAT(PlacesOf(*none), IsEmpty());
-  EXPECT_THAT(store.Take(id, 3, 3).status(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no part 3")));
+  EXPECT_THAT(store.Take(id, {.part = 3, .parts = 3, .places = {}}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no part 3")));
+}
+
+TEST(BatchStoreTest, AReaderMayNameThePlacesItWants) {
+  FakeClock clock;
+  BatchStore store(&clock, absl::Hours(1));
+  const std::string id = store.Keep(1, Batch({0, 1, 2, 5}), 3);
+  ASSERT_OK_AND_ASSIGN(const auto some, store.Take(id, {.part = 0, .parts = 0, .places = {1, 3, 5}}));
+  EXPECT_THAT(PlacesOf(*some), ElementsAre(1, 1, 5, 5));
+  EXPECT_EQ(some->schema()->metadata()->Get("op").ValueOrDie(), "generate");
+  ASSERT_OK_AND_ASSIGN(const auto none, store.Take(id, {.part = 0, .parts = 0, .places = {}}));
+  EXPECT_THAT(PlacesOf(*none), IsEmpty());
+  EXPECT_THAT(store.Take(id, {.part = 0, .parts = -1, .places = {}}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("there is no part 0 of -1")));
+  EXPECT_EQ(store.size(), 1) << "who asks for what cannot be had nothing";
 }
 
 TEST(BatchStoreTest, WhatNobodyFetchesGoesWithItsLeaseOrItsStep) {
@@ -77,7 +93,8 @@ TEST(BatchStoreTest, WhatNobodyFetchesGoesWithItsLeaseOrItsStep) {
   store.Keep(2, Batch({0}), 1);
   EXPECT_EQ(store.size(), 2);
   clock.Advance(absl::Minutes(1));
-  EXPECT_THAT(store.Take(first, 0, 1).status(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("not kept any more")));
+  EXPECT_THAT(store.Take(first, {.part = 0, .parts = 1, .places = {}}).status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("not kept any more")));
   EXPECT_EQ(store.size(), 1);
   store.DropBefore(2);
   EXPECT_EQ(store.size(), 1);
@@ -91,16 +108,21 @@ TEST(BatchServiceTest, ABatchComesWhole) {
   ASSERT_OK_AND_ASSIGN(const auto server, BatchServer::Start("127.0.0.1", &store));
   // Larger than a piece.
   const auto batch = Batch({0, 1, 2, 3}, 700'000);
-  const std::string id = store.Keep(1, batch, 2);
-  ASSERT_OK_AND_ASSIGN(const FetchedBatch all, FetchBatch(server->address(), id, 0, 1, kTimeout));
+  const std::string id = store.Keep(1, batch, 3);
+  ASSERT_OK_AND_ASSIGN(const FetchedBatch named,
+                       FetchBatch(server->address(), id, {.part = 0, .parts = 0, .places = {2}}, kTimeout));
+  EXPECT_THAT(PlacesOf(*named.batch), ElementsAre(2, 2));
+  ASSERT_OK_AND_ASSIGN(const FetchedBatch all,
+                       FetchBatch(server->address(), id, {.part = 0, .parts = 1, .places = {}}, kTimeout));
   EXPECT_TRUE(all.batch->Equals(*batch));
   EXPECT_EQ(all.batch->schema()->metadata()->Get("op").ValueOrDie(), "generate");
   EXPECT_GT(all.bytes, 8 * 700'000);
-  ASSERT_OK_AND_ASSIGN(const FetchedBatch some, FetchBatch(server->address(), id, 1, 2, kTimeout));
+  ASSERT_OK_AND_ASSIGN(const FetchedBatch some,
+                       FetchBatch(server->address(), id, {.part = 1, .parts = 2, .places = {}}, kTimeout));
   EXPECT_THAT(PlacesOf(*some.batch), ElementsAre(1, 1, 3, 3));
-  EXPECT_THAT(FetchBatch(server->address(), id, 1, 2, kTimeout).status(),
+  EXPECT_THAT(FetchBatch(server->address(), id, {.part = 1, .parts = 2, .places = {}}, kTimeout).status(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("not kept any more")));
-  EXPECT_THAT(FetchBatch(server->address(), "batch-0", 0, 1, kTimeout).status(),
+  EXPECT_THAT(FetchBatch(server->address(), "batch-0", {.part = 0, .parts = 1, .places = {}}, kTimeout).status(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("not kept any more")));
 }
 
@@ -112,7 +134,7 @@ TEST(BatchServiceTest, AnOwnerThatIsGoneIsNamed) {
     ASSERT_OK_AND_ASSIGN(const auto server, BatchServer::Start("127.0.0.1", &store));
     address = server->address();
   }
-  EXPECT_THAT(FetchBatch(address, "batch-0", 0, 1, kTimeout).status(),
+  EXPECT_THAT(FetchBatch(address, "batch-0", {.part = 0, .parts = 1, .places = {}}, kTimeout).status(),
               StatusIs(absl::StatusCode::kAborted, HasSubstr(address)));
 }
 

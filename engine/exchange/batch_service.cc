@@ -85,7 +85,10 @@ class BatchServer::Service : public v1::BatchService::CallbackService {
   grpc::ServerWriteReactor<v1::BatchPiece>* Fetch(grpc::CallbackServerContext*,
                                                   const v1::FetchBatchRequest* request) override {
     return new PieceWriter([&]() -> absl::StatusOr<std::shared_ptr<arrow::Buffer>> {
-      ASSIGN_OR_RETURN(const auto batch, store_->Take(request->id(), request->part(), request->parts()));
+      const RowChoice choice = {.part = request->part(),
+                                .parts = request->parts(),
+                                .places = {request->places().begin(), request->places().end()}};
+      ASSIGN_OR_RETURN(const auto batch, store_->Take(request->id(), choice));
       auto bytes = ToStream(*batch);
       if (!bytes.ok()) return absl::InternalError(bytes.status().ToString());
       return *std::move(bytes);
@@ -118,15 +121,16 @@ absl::StatusOr<std::unique_ptr<BatchServer>> BatchServer::Start(const std::strin
       new BatchServer(std::move(service), std::move(server), FormatAddress(address, port)));
 }
 
-absl::StatusOr<FetchedBatch> FetchBatch(const std::string& address, const std::string& id, int part, int parts,
+absl::StatusOr<FetchedBatch> FetchBatch(const std::string& address, const std::string& id, const RowChoice& choice,
                                         absl::Duration timeout) {
   const auto stub = v1::BatchService::NewStub(MakeChannel(address));
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   v1::FetchBatchRequest request;
   request.set_id(id);
-  request.set_part(part);
-  request.set_parts(parts);
+  request.set_part(choice.part);
+  request.set_parts(choice.parts);
+  request.mutable_places()->Add(choice.places.begin(), choice.places.end());
   const auto reader = stub->Fetch(&context, request);
   std::string bytes;
   for (v1::BatchPiece piece; reader->Read(&piece);) bytes += piece.ipc();

@@ -39,9 +39,9 @@ struct FetchedBatch {
   int64_t bytes = 0;  // on the wire
 };
 
-// The rows of a part of a batch (BatchStore::Take). Blocks. NotFound: it is not kept any more. Aborted: its owner
+// The chosen rows of a batch (BatchStore::Take). Blocks. NotFound: it is not kept any more. Aborted: its owner
 // cannot be reached, or is gone.
-absl::StatusOr<FetchedBatch> FetchBatch(const std::string& address, const std::string& id, int part, int parts,
+absl::StatusOr<FetchedBatch> FetchBatch(const std::string& address, const std::string& id, const RowChoice& choice,
                                         absl::Duration timeout);
 
 }  // namespace sluice::engine

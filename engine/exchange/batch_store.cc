@@ -2,6 +2,7 @@
 
 #include <arrow/api.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,17 +12,22 @@ namespace sluice::engine {
 namespace {
 
 // Rows of one prompt lie together: few slices, each without a copy.
-arrow::Result<std::shared_ptr<arrow::RecordBatch>> RowsOf(const std::shared_ptr<arrow::RecordBatch>& batch, int part,
-                                                          int parts) {
+arrow::Result<std::shared_ptr<arrow::RecordBatch>> RowsOf(const std::shared_ptr<arrow::RecordBatch>& batch,
+                                                          const RowChoice& choice) {
   const auto column = batch->GetColumnByName(kPlaceColumn);
   if (column == nullptr || column->type_id() != arrow::Type::INT64) {
     return arrow::Status::Invalid("the batch has no column of places");
   }
   const auto& places = static_cast<const arrow::Int64Array&>(*column);
+  const auto chosen = [&](int64_t row) {
+    const int64_t place = places.Value(row);
+    if (choice.parts > 0) return place % choice.parts == choice.part;
+    return std::binary_search(choice.places.begin(), choice.places.end(), place);
+  };
   arrow::RecordBatchVector slices;
   for (int64_t row = 0; row < batch->num_rows();) {
     int64_t end = row;
-    while (end < batch->num_rows() && places.Value(end) % parts == part) ++end;
+    while (end < batch->num_rows() && chosen(end)) ++end;
     if (end > row) slices.push_back(batch->Slice(row, end - row));
     row = end > row ? end : row + 1;
   }
@@ -39,9 +45,9 @@ std::string BatchStore::Keep(int64_t step, std::shared_ptr<arrow::RecordBatch> b
   return id;
 }
 
-absl::StatusOr<std::shared_ptr<arrow::RecordBatch>> BatchStore::Take(const std::string& id, int part, int parts) {
-  if (parts < 1 || part < 0 || part >= parts) {
-    return absl::InvalidArgumentError(absl::StrCat("there is no part ", part, " of ", parts));
+absl::StatusOr<std::shared_ptr<arrow::RecordBatch>> BatchStore::Take(const std::string& id, const RowChoice& choice) {
+  if (choice.parts < 0 || choice.part < 0 || (choice.parts > 0 && choice.part >= choice.parts)) {
+    return absl::InvalidArgumentError(absl::StrCat("there is no part ", choice.part, " of ", choice.parts));
   }
   std::shared_ptr<arrow::RecordBatch> batch;
   {
@@ -54,7 +60,7 @@ absl::StatusOr<std::shared_ptr<arrow::RecordBatch>> BatchStore::Take(const std::
     batch = found->second.batch;
     if (--found->second.readers == 0) kept_.erase(found);
   }
-  auto rows = RowsOf(batch, part, parts);
+  auto rows = RowsOf(batch, choice);
   if (!rows.ok()) return absl::InternalError(rows.status().ToString());
   return *std::move(rows);
 }

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -21,8 +22,15 @@ class RecordBatch;
 
 namespace sluice::engine {
 
-// The int64 column by which rows are dealt to parts.
+// The int64 column by which rows are dealt to readers.
 inline constexpr char kPlaceColumn[] = "place";
+
+// Which rows of a batch a reader wants.
+struct RowChoice {
+  int part = 0;  // those whose place, modulo `parts`, is this
+  int parts = 1;
+  std::vector<int64_t> places;  // ascending; where `parts` is 0: those of these places
+};
 
 class BatchStore {
  public:
@@ -33,9 +41,9 @@ class BatchStore {
   // places; readers >= 1.
   std::string Keep(int64_t step, std::shared_ptr<arrow::RecordBatch> batch, int readers);
 
-  // The rows whose place, modulo `parts`, is `part`, in their order. The batch goes with its last reader.
-  // NotFound: there is no such batch any more. InvalidArgument: 0 <= part < parts does not hold.
-  absl::StatusOr<std::shared_ptr<arrow::RecordBatch>> Take(const std::string& id, int part, int parts);
+  // The rows that are chosen, in their order. The batch goes with its last reader.
+  // NotFound: there is no such batch any more. InvalidArgument: neither 0 <= part < parts holds nor is parts 0.
+  absl::StatusOr<std::shared_ptr<arrow::RecordBatch>> Take(const std::string& id, const RowChoice& choice);
 
   // Batches of steps before this one go.
   void DropBefore(int64_t step);

@@ -100,16 +100,19 @@ absl::Status PolicyRole::GenerateStage(Step* step) {
   step->prompts = std::move(generated.prompts);
   step->answers = std::move(generated.answers);
   step->baselines = std::move(generated.baselines);
-  // Which answers are trained on is not known before they are filtered; between pools they go by their place.
-  return policy_.filter_metric.empty() && world_ == communicator_ ? BalanceStep(step) : absl::OkStatus();
+  // Which answers are trained on is not known before they are filtered.
+  return policy_.filter_metric.empty() && pool_.actor ? BalanceStep(step) : absl::OkStatus();
 }
 
 absl::Status PolicyRole::BalanceStep(Step* step) {
   const AdvantageEstimatorInfo& estimator = InfoOf(policy_.advantage.estimator);
   const std::vector<int64_t> mini_batch_of_place =
       MiniBatchOfPlaces(*step, /*pass=*/0, spec_.actor().ppo_mini_batch_size());
-  return BalanceAnswers({.move = spec_.trainer().balance_batch() && world_ == communicator_,
-                         .keep_groups = estimator.needs_groups || estimator.needs_baseline,
+  // What other pools make of a prompt's answers is fetched by its place: they stay together.
+  const bool pools = world_ != communicator_;
+  step->dealt_anew = spec_.trainer().balance_batch();
+  return BalanceAnswers({.move = step->dealt_anew,
+                         .keep_groups = estimator.needs_groups || estimator.needs_baseline || pools,
                          .mini_batch_of_place = mini_batch_of_place,
                          .model = &parameters_->config()},
                         *train_, &step->answers, &step->baselines, *communicator_, &step->metrics);

@@ -77,20 +77,36 @@ absl::StatusOr<ColumnsOrigin> PolicyRole::TakeBatch(const arrow::RecordBatch& ba
   return origin;
 }
 
-absl::StatusOr<int64_t> PolicyRole::FetchInputs(const v1::DataflowOp& op, Step* step) {
-  int64_t bytes = 0;
-  for (const v1::BatchReference& input : op.inputs()) {
+RowChoice PolicyRole::RowsOfThisRank(const Step& step) const {
+  RowChoice choice;
+  if (!step.dealt_anew) {
+    choice.part = communicator_->rank();
+    choice.parts = communicator_->world_size();
+    return choice;
+  }
+  choice.parts = 0;
+  for (const Answer& answer : step.answers) choice.places.push_back(answer.place);
+  choice.places.erase(std::unique(choice.places.begin(), choice.places.end()), choice.places.end());
+  return choice;
+}
+
+absl::StatusOr<PolicyRole::FetchedStage> PolicyRole::FetchStage(const v1::DataflowOp& op, int begin, int end,
+                                                                Step* step) {
+  FetchedStage stage;
+  for (int i = begin; i < end; ++i) {
+    const v1::BatchReference& input = op.inputs(i);
     if (input.step() != op.step()) {
       return absl::FailedPreconditionError(
           absl::StrCat(op.op(), " of step ", op.step(), " is given samples of step ", input.step()));
     }
-    auto fetched = FetchBatch(input.address(), input.id(), communicator_->rank(), communicator_->world_size(),
+    auto fetched = FetchBatch(input.address(), input.id(), RowsOfThisRank(*step),
                               absl::Seconds(spec_.engine().collective_timeout_s()));
     RETURN_IF_ERROR(Annotate(fetched.status(), absl::StrCat("what ", input.stage(), " of step ", op.step(),
                                                             " made on rank ", input.rank())));
     ASSIGN_OR_RETURN(const ColumnsOrigin origin, TakeBatch(*fetched->batch, input.stage(), step));
     if (pool_.actor) RETURN_IF_ERROR(CheckStaleness(step->answers));
-    bytes += fetched->bytes;
+    stage.bytes += fetched->bytes;
+    stage.answers = origin.op == "generate" || origin.op == "filter";
     // Numbers are of the whole batch, whoever has which part of its rows: they count where the step ends, and once.
     if (pool_.actor && communicator_->rank() == 0) step->metrics.Merge(origin.metrics);
     NoteDone(origin.op, input.stage(), step);
@@ -100,6 +116,19 @@ absl::StatusOr<int64_t> PolicyRole::FetchInputs(const v1::DataflowOp& op, Step* 
     step->batches = origin.prompt_batches;
     absl::MutexLock lock(&steps_mutex_);
     step->done.insert({"generate", "reward"});
+  }
+  return stage;
+}
+
+absl::StatusOr<int64_t> PolicyRole::FetchInputs(const v1::DataflowOp& op, Step* step, Communicator& ranks) {
+  int64_t bytes = 0;
+  for (int begin = 0, end = 0; begin < op.inputs_size(); begin = end) {
+    while (end < op.inputs_size() && op.inputs(end).stage() == op.inputs(begin).stage()) ++end;
+    const absl::StatusOr<FetchedStage> fetched = FetchStage(op, begin, end, step);
+    RETURN_IF_ERROR(ranks.Agree(fetched.status()));
+    bytes += fetched->bytes;
+    // What follows is fetched for the answers that this rank then has.
+    if (fetched->answers && pool_.actor) RETURN_IF_ERROR(BalanceStep(step));
   }
   step->metrics.AddSum(absl::StrCat("dataflow/received_bytes/", op.stage()), static_cast<double>(bytes));
   return bytes;

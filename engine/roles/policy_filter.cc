@@ -112,9 +112,7 @@ absl::Status PolicyRole::FilterStage(Step* step) {
         " batches of prompts all answers are equally good",
         limit > 1 ? " (algorithm.filter_groups.max_num_gen_batches; are the prompts too easy, or too hard?)" : ""));
   }
-  // How even the ranks are that train on them is seen there.
-  if (world_ == communicator_) return BalanceStep(step);
-  if (pool_.actor) return absl::OkStatus();
+  if (pool_.actor) return BalanceStep(step);
   // The answers that are left go on alone.
   const absl::Status dumped = DumpAnswers(step->step, {&step->left_out});
   step->left_out.clear();

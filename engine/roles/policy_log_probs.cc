@@ -23,8 +23,6 @@ absl::Status PolicyRole::FillLogProbs(CausalLm& model, absl::Span<const PackedAn
 }
 
 absl::Status PolicyRole::LogProbStage(Step* step) {
-  // How even the ranks of the pool are, where nothing was dealt anew.
-  if (world_ != communicator_) RETURN_IF_ERROR(BalanceStep(step));
   const int64_t token_slots = spec_.data().max_token_len_per_gpu();
   int64_t micro_batches = 0;
   const absl::Status filled = [&]() -> absl::Status {

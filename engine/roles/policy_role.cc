@@ -208,9 +208,8 @@ absl::StatusOr<v1::DataflowResult> PolicyRole::RunDataflowStage(const v1::Datafl
   v1::DataflowResult result;
   const absl::Status status = [&]() -> absl::Status {
     if (op.inputs_size() > 0) {
-      const absl::StatusOr<int64_t> bytes = FetchInputs(op, step.get());
-      RETURN_IF_ERROR(ranks.Agree(bytes.status()));
-      result.set_received_bytes(*bytes);
+      ASSIGN_OR_RETURN(const int64_t bytes, FetchInputs(op, step.get(), ranks));
+      result.set_received_bytes(bytes);
     }
     {
       absl::MutexLock lock(&steps_mutex_);

@@ -7,7 +7,7 @@
 // weights by broadcast.
 //
 // Prompts are dealt to the ranks of a pool by their place in the step, so that all answers to a prompt lie on one rank;
-// with one pool the answers are then dealt anew, by their length (answer_balance.h). What is sampled is a
+// where they are trained the answers are then dealt anew, by their length (answer_balance.h). What is sampled is a
 // function of (seed, batch of prompts, place, answer); losses and advantages are divided by counts over all ranks:
 // neither depends on how many ranks there are, nor on pools.
 //
@@ -87,6 +87,7 @@ class PolicyRole : public ModelRole {
     MetricSums metrics;             // of this rank
     std::vector<Scored> scored;     // by each of scorers_
     double flops = 0;               // model FLOPs of this rank's passes so far, each counted where it is run
+    bool dealt_anew = false;        // the answers, by BalanceStep
     bool critic_skipped = false;    // an update of the critic that was not finite
   };
   // Which answers to which prompts.
@@ -125,8 +126,17 @@ class PolicyRole : public ModelRole {
   absl::StatusOr<std::shared_ptr<Step>> StepOf(const v1::DataflowOp& op);
   void DropStep(int64_t step);
 
-  // The other pools (policy_exchange.cc). Fetches what the op needs of them: bytes. No collective.
-  absl::StatusOr<int64_t> FetchInputs(const v1::DataflowOp& op, Step* step);
+  // The other pools (policy_exchange.cc). Fetches what the op needs of them, and deals answers anew once they came:
+  // bytes. Collective over `ranks`.
+  absl::StatusOr<int64_t> FetchInputs(const v1::DataflowOp& op, Step* step, Communicator& ranks);
+  // What one stage of theirs made: op.inputs() from `begin` to `end`. No collective.
+  struct FetchedStage {
+    int64_t bytes = 0;
+    bool answers = false;  // new ones
+  };
+  absl::StatusOr<FetchedStage> FetchStage(const v1::DataflowOp& op, int begin, int end, Step* step);
+  // What it fetches of a batch: its part of all places or, once answers were dealt anew, those of its answers.
+  RowChoice RowsOfThisRank(const Step& step) const;
   // Puts a batch of this stage where it belongs.
   absl::StatusOr<ColumnsOrigin> TakeBatch(const arrow::RecordBatch& batch, const std::string& stage, Step* step);
   // FailedPrecondition: answers of weights that are older than the mode allows.
@@ -189,8 +199,8 @@ class PolicyRole : public ModelRole {
   std::vector<std::vector<int32_t>> MiniBatches(const Step& step, int64_t pass, int64_t size) const;
   // Which of them each place of the step is in.
   std::vector<int64_t> MiniBatchOfPlaces(const Step& step, int64_t pass, int64_t size) const;
-  // Deals the step's answers to the ranks by their length, before other stages begin; with pools it only counts how
-  // even they are. Collective.
+  // Deals the step's answers to the actor's ranks by their length: once they are all there, those left out left out.
+  // Collective.
   absl::Status BalanceStep(Step* step);
   // Writes the answers to trainer.rollout_data_dir, where that is given. No collective.
   absl::Status DumpAnswers(int64_t step, absl::Span<const std::vector<Answer>* const> lists) const;

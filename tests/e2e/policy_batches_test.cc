@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "tests/e2e/policy_job.h"
 
@@ -136,6 +137,62 @@ TEST(PolicyBatchesTest, AnswersAreDealtEvenlyAndItChangesNothing) {
     EXPECT_LT(worst, worst_uneven) << estimator;
     // Single answers fit better than groups.
     EXPECT_LT(worst, estimator == "gae" ? 1.02 : 1.1) << estimator;
+  }
+}
+
+TEST(PolicyBatchesTest, AnswersOfOtherPoolsAreDealtEvenlyToo) {
+  const PolicyJob job;
+  job.Write("reward.py", kSomeFlat);
+  const std::vector<std::string> common = {
+      "rollout.stop=[e, a, i]",         "rollout.n=6",
+      "data.train_batch_size=8",        "actor.ppo_mini_batch_size=4",
+      "trainer.total_training_steps=2", "reward={kind: length, options: {max_tokens: 8, buffer: 7}}",
+      "actor.use_kl_loss=true",         "trainer.export_hf_model=false"};
+  const std::vector<std::string> apart = {
+      "trainer.n_gpus_per_node=4",
+      "pools=[{pool: train, ranks: 2, roles: actor}, {pool: answer, ranks: 1, roles: rollout}, "
+      "{pool: compare, ranks: 1, roles: ref}]"};
+  const std::vector<std::string> together = {
+      "trainer.n_gpus_per_node=3",
+      "pools=[{pool: train, ranks: 2, roles: [actor, rollout]}, {pool: compare, ranks: 1, roles: ref}]"};
+  // Groups; the most likely answers beside them; a critic; groups that are replaced; and a flow in which answers,
+  // scores and the reference's log-probabilities come at once.
+  const std::map<std::string, std::vector<std::string>> kinds = {
+      {"grpo", {}},
+      {"remax", {"algorithm.adv_estimator=remax"}},
+      {"gae", {"algorithm.adv_estimator=gae", "critic.optim.lr=1e-3"}},
+      {"dapo",
+       {"reward={custom_reward_function: {path: " + job.Path("reward.py") + "}}",
+        "algorithm.filter_groups={enable: true, metric: acc}"}},
+      {"flow",
+       {"recipe=dataflow",
+        "dataflow=[{stage: answers, op: generate, model: actor}, {stage: score, op: reward, inputs: answers}, "
+        "{stage: ref, op: ref_logprob, model: ref, inputs: answers}, "
+        "{stage: adv, op: advantage, inputs: [score, ref], estimator: grpo}, "
+        "{stage: learn, op: update, model: actor, inputs: adv}]"}}};
+  for (const auto& [kind, more] : kinds) {
+    const std::vector<std::string> own = With(common, more);
+    ASSERT_EQ(job.Run("one-" + kind, own).exit_code, 0) << kind;
+    ASSERT_EQ(job.Run("even-" + kind, With(own, apart)).exit_code, 0) << kind;
+    ASSERT_EQ(job.Run("together-" + kind, With(own, together)).exit_code, 0) << kind;
+    ASSERT_EQ(job.Run("uneven-" + kind, With(With(own, apart), {"trainer.balance_batch=false"})).exit_code, 0) << kind;
+    double worst = 1, worst_uneven = 1;
+    for (size_t i = 0; i < 2; ++i) {
+      const auto one = job.Steps("one-" + kind)[i], even = job.Steps("even-" + kind)[i],
+                 uneven = job.Steps("uneven-" + kind)[i];
+      for (const auto& step : {even, job.Steps("together-" + kind)[i], uneven}) {
+        EXPECT_EQ(step.at("train/tokens"), one.at("train/tokens")) << kind;
+        EXPECT_NEAR(step.at("train/loss"), one.at("train/loss"), 1e-5) << kind;
+        EXPECT_NEAR(step.at("train/grad_norm"), one.at("train/grad_norm"), 1e-4) << kind;
+        EXPECT_NEAR(step.at("actor/kl_loss"), one.at("actor/kl_loss"), 1e-5) << kind << ": of another pool";
+        EXPECT_NEAR(step.at("critic/advantages/mean"), one.at("critic/advantages/mean"), 1e-5) << kind;
+        EXPECT_NEAR(step.at("critic/rewards/mean"), one.at("critic/rewards/mean"), 1e-6) << kind;
+      }
+      worst = std::max(worst, even.at("global_seqlen/imbalance"));
+      worst_uneven = std::max(worst_uneven, uneven.at("global_seqlen/imbalance"));
+    }
+    EXPECT_LT(worst, worst_uneven) << kind;
+    EXPECT_LT(worst, 1.1) << kind;
   }
 }
 

@@ -157,7 +157,8 @@ class FilteringRoleTest : public PolicyRoleTest {
   }
 
   static std::shared_ptr<arrow::RecordBatch> Fetch(const v1::BatchReference& reference) {
-    const auto fetched = engine::FetchBatch(reference.address(), reference.id(), 0, 1, absl::Seconds(30));
+    const auto fetched =
+        engine::FetchBatch(reference.address(), reference.id(), engine::RowChoice(), absl::Seconds(30));
     EXPECT_OK(fetched);
     return fetched->batch;
   }
@@ -194,8 +195,10 @@ TEST(SeveralRewardsTest, TheStepGoesOnOnceAllOfThemHaveScored) {
   LoadOptions options;
   options.file = job.Path("policy.yaml");
   options.overrides = {"model={path: " + job.Path("model") + ", init: random}",
-                       "data.train_files=" + job.Path("prompts.jsonl"), "trainer.default_local_dir=" + job.Path("run"),
-                       "recipe=dataflow", "reward={kind: auto}",
+                       "data.train_files=" + job.Path("prompts.jsonl"),
+                       "trainer.default_local_dir=" + job.Path("run"),
+                       "recipe=dataflow",
+                       "reward={kind: auto}",
                        "dataflow=[{stage: answers, op: generate, model: actor}, "
                        "{stage: a, op: reward, inputs: answers, reward: {kind: format, options: {pattern: x}}}, "
                        "{stage: b, op: reward, inputs: answers, reward: {kind: format, options: {pattern: y}}}, "
