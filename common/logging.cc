@@ -18,6 +18,28 @@ namespace {
 
 std::atomic<int64_t> message_counts[std::size(kLogLevels)];
 
+class ObserverSlot {
+ public:
+  void Set(LogObserver observer) {
+    absl::MutexLock lock(&mutex_);
+    observer_ = std::move(observer);
+  }
+  void Call(LogLevel level, std::string_view message) {
+    absl::MutexLock lock(&mutex_);
+    if (observer_) observer_(level, message);
+  }
+
+ private:
+  absl::Mutex mutex_;
+  LogObserver observer_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Never destroyed, as AllLoggers.
+ObserverSlot& Observer() {
+  static ObserverSlot* const slot = new ObserverSlot;
+  return *slot;
+}
+
 class SpdlogLogger final : public Logger {
  public:
   SpdlogLogger(const std::string& name, spdlog::sink_ptr sink) : logger_(name, std::move(sink)) {
@@ -28,6 +50,7 @@ class SpdlogLogger final : public Logger {
 
   void Log(LogLevel level, std::string_view message) override {
     message_counts[static_cast<size_t>(level)].fetch_add(1, std::memory_order_relaxed);
+    Observer().Call(level, message);
     const spdlog::level::level_enum spdlog_level = ToSpdlog(level);
     if (!logger_.should_log(spdlog_level)) return;
     const std::string line = OneLine(message);
@@ -116,6 +139,8 @@ const char* LogLevelName(LogLevel level) {
   }
   return "";
 }
+
+void SetLogObserver(LogObserver observer) { Observer().Set(std::move(observer)); }
 
 int64_t LogMessages(LogLevel level) {
   return message_counts[static_cast<size_t>(level)].load(std::memory_order_relaxed);

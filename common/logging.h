@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -39,6 +40,12 @@ Logger& LoggerFor(std::string_view name);
 
 // How many messages of this level this process has logged, those that SetLogLevel hides among them.
 int64_t LogMessages(LogLevel level);
+
+// Called with every message that is logged from now on, those that SetLogLevel hides among them, from the thread that
+// logs. It may not log, nor set an observer. An empty function ends it; when SetLogObserver returns, no call to the one
+// before is under way.
+using LogObserver = std::function<void(LogLevel level, std::string_view message)>;
+void SetLogObserver(LogObserver observer);
 
 // `text` as it may stand in one line: line feeds and other control characters become their escapes. Logger applies it
 // to every message, so that what a peer sent cannot forge a line.

@@ -4,6 +4,7 @@
 
 #include <regex>
 
+#include "absl/strings/str_cat.h"
 #include "common/testing/status_matchers.h"
 
 namespace sluice {
@@ -36,6 +37,20 @@ TEST(LoggingTest, LevelAppliesToLoggersAlreadyMade) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   EXPECT_THAT(SetLogLevel("loud"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("loud")));
   ASSERT_OK(SetLogLevel("info"));
+}
+
+TEST(LoggingTest, AnObserverGetsWhatIsLoggedAndHidden) {
+  std::vector<std::string> seen;
+  SetLogObserver([&](LogLevel level, std::string_view message) {
+    seen.push_back(absl::StrCat(LogLevelName(level), " ", std::string(message)));
+  });
+  ASSERT_OK(SetLogLevel("off"));
+  LoggerFor("part").Warning("low on room");
+  LoggerFor("other").Error("gone");
+  SetLogObserver({});
+  LoggerFor("part").Warning("unseen");
+  ASSERT_OK(SetLogLevel("info"));
+  EXPECT_THAT(seen, ::testing::ElementsAre("warning low on room", "error gone"));
 }
 
 TEST(OneLineTest, EscapesControlCharactersOnly) {

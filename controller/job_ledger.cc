@@ -102,9 +102,12 @@ void JobLedger::Flush(const std::string& job_id) {
     noted = std::move(found->second);
     noted_.erase(found);
   }
-  const std::string& message = noted.happenings.back().message;
+  const std::string* message = nullptr;
+  for (const Happening& happening : noted.happenings) {
+    if (!happening.warning) message = &happening.message;
+  }
   const auto job =
-      store_->Append(job_id, noted.happenings, noted.progress.has_value() ? &*noted.progress : nullptr, &message);
+      store_->Append(job_id, noted.happenings, noted.progress.has_value() ? &*noted.progress : nullptr, message);
   if (job.ok()) {
     Announce(job_id);
     return;

@@ -41,7 +41,8 @@ class JobLedger {
                                              Change change);
 
   // Something happened inside a state. Returns at once; durable within kFlushInterval or before the job's next change
-  // of state. `progress` replaces the job's, where given. The message becomes the job's status message. Lost for a job
+  // of state. `progress` replaces the job's, where given. The message becomes the job's status message,
+  // unless it is a warning. Lost for a job
   // that is final.
   void Note(const std::string& job_id, Happening happening, const v1::Progress* progress);
 

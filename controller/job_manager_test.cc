@@ -12,6 +12,7 @@ using ::sluice::controller::testing::FakeWorker;
 using ::sluice::controller::testing::TestCluster;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 absl::Status Crash(int rank) {
   v1::Failure failure;
@@ -66,6 +67,25 @@ TEST(JobManagerTest, AGangMeetsAtRankZeroAndSharesTheWorld) {
     EXPECT_EQ(worker->last_initialize().world_size(), 4);
     EXPECT_EQ(worker->last_initialize().rendezvous_address(), "tcp:host:1234");
   }
+}
+
+TEST(JobManagerTest, AWarningOfAnEngineIsAnEventOnceAndNotTheJobsStatus) {
+  TestCluster cluster;
+  FakeWorker& worker = cluster.AddWorker("w", 2);
+  worker.WarnInStage("train_batch", "the disk is nearly full");
+  worker.WarnInStage("export_weights", "slow");
+  v1::JobSpec spec = TestCluster::Spec(/*ranks=*/2);
+  spec.mutable_trainer()->set_export_hf_model(true);
+  const std::string id = cluster.Submit(spec);
+  const v1::Job job = cluster.Await(id, v1::JOB_STATE_SUCCEEDED);
+  std::vector<std::string> warnings;
+  for (const v1::JobEvent& event : cluster.EventsOf(id)) {
+    if (event.warning()) warnings.push_back(event.message());
+    EXPECT_EQ(event.warning(),
+              event.message() == "rank 0: the disk is nearly full" || event.message() == "rank 0: slow");
+  }
+  EXPECT_THAT(warnings, ElementsAre("rank 0: the disk is nearly full", "rank 0: slow"));
+  EXPECT_THAT(job.status_message(), Not(HasSubstr("slow")));
 }
 
 TEST(JobManagerTest, AUsersErrorIsFinal) {

@@ -104,7 +104,8 @@ anew; `sluice config --defaults` prints the same as a commented YAML file.
   `job.yaml:4: optim.weigth_decay: unknown key (did you mean weight_decay?)`. The exit code is 2 and nothing was
   started.
 - **For the recipe.** Keys say for which recipes they are. One that is for others alone, such as `rollout.n` under recipe
-  sft, is an error, for it would have no effect; its default may be given.
+  sft, is an error, for it would have no effect; its default may be given. Values that another key leaves without effect,
+  such as `actor.tau_pos` where the loss is not sapo, are named by `sluice plan`.
 - **Null means default.** `key: null`, `key: ~` and `key:` are the same as leaving the key out.
 - **Overrides** `key=value` after the file win over it:
   `sluice run job.yaml optim.lr=3e-4 'data.train_files=[a.jsonl, b.jsonl]'`. The key is the dotted path, the value is

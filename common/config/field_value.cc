@@ -1,7 +1,10 @@
 #include "common/config/field_value.h"
 
+#include <google/protobuf/util/message_differencer.h>
+
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -220,6 +223,21 @@ std::vector<ValueError> SetFieldFromText(const Key& key, const std::string& text
 void SetDefault(const Key& key, const ExpandOptions& expand, Message* section) {
   section->GetReflection()->ClearField(section, key.field);
   if (key.options.has_default_value()) SetFieldFromText(key, key.options.default_value(), expand, section);
+}
+
+bool HasValue(const Key& key, const std::string& text, const Message& section) {
+  const std::unique_ptr<Message> other(section.New());
+  other->CopyFrom(section);
+  other->GetReflection()->ClearField(other.get(), key.field);
+  SetFieldFromText(key, text, /*expand=*/{}, other.get());
+  return google::protobuf::util::MessageDifferencer::Equals(section, *other);
+}
+
+bool HasDefault(const Key& key, const Message& section) {
+  const std::unique_ptr<Message> other(section.New());
+  other->CopyFrom(section);
+  SetDefault(key, /*expand=*/{}, other.get());
+  return google::protobuf::util::MessageDifferencer::Equals(section, *other);
 }
 
 }  // namespace sluice

@@ -38,6 +38,10 @@ std::vector<ValueError> SetFieldFromText(const Key& key, const std::string& text
 // The key's default, or nothing where it has none.
 void SetDefault(const Key& key, const ExpandOptions& expand, google::protobuf::Message* section);
 
+// Whether the field is what reading this text makes of it; the key's default, or nothing where it has none.
+bool HasValue(const Key& key, const std::string& text, const google::protobuf::Message& section);
+bool HasDefault(const Key& key, const google::protobuf::Message& section);
+
 // A null after expansion: `~`, `null` or nothing, written without quotes (also through `${NAME,null}`).
 bool IsNull(const YamlNode& node, const EnvLookup& env);
 

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "common/config/file_checks.h"
+#include "common/config/idle_keys.h"
 #include "common/config/job_reader.h"
 #include "common/config/plan.h"
 #include "common/config/recipes.h"
@@ -73,6 +74,7 @@ TEST(JobFilesTest, ShippedJobsFitTheirDataAndCanBePlanned) {
     ASSERT_OK_AND_ASSIGN(const Plan plan, MakePlan(spec, model, {.train_rows = rows}));
     EXPECT_GE(*plan.steps_per_epoch, 2) << "a step of all rows is no example";
     EXPECT_GE(*plan.total_steps, 10);
+    EXPECT_THAT(IdleKeys(spec), IsEmpty());
   }
 }
 

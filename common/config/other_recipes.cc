@@ -1,9 +1,5 @@
 #include "common/config/other_recipes.h"
 
-#include <google/protobuf/util/message_differencer.h>
-
-#include <memory>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config/field_value.h"
@@ -14,14 +10,6 @@ namespace sluice {
 namespace {
 
 using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
-
-bool HasItsDefault(const Key& key, const Message& section) {
-  const std::unique_ptr<Message> other(section.New());
-  other->CopyFrom(section);
-  SetDefault(key, /*expand=*/{}, other.get());
-  return google::protobuf::util::MessageDifferencer::Equals(section, *other);
-}
 
 // The section around the key whose keys are all for the same recipes: the top one. Empty: the key is one of a section
 // for all recipes.
@@ -70,7 +58,7 @@ std::vector<ConfigError> KeysOfOtherRecipes(const v1::JobSpec& spec, const std::
       continue;
     }
     for (const Key& key : section.keys) {
-      if (key.IsFor(kind) || !origins.contains(key.path) || HasItsDefault(key, SectionOf(spec, section))) continue;
+      if (key.IsFor(kind) || !origins.contains(key.path) || HasDefault(key, SectionOf(spec, section))) continue;
       const std::string top = SectionOfOneKind(key);
       add(top.empty() ? key.path : top, key.path, key.only_for);
     }

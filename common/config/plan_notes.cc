@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config/dataflow.h"
+#include "common/config/idle_keys.h"
 #include "common/config/memory_plan.h"
 #include "common/config/recipes.h"
 #include "common/config/rewards_from_spec.h"
@@ -189,6 +190,7 @@ std::vector<std::string> NotesOn(const v1::JobSpec& spec, const ModelFacts& mode
   NotesOnEngine(spec, model, plan, &notes);
   NotesOnSchedule(spec.optim(), &notes);
   NotesOnRun(spec, plan, &notes);
+  for (std::string& note : IdleKeys(spec)) notes.push_back(std::move(note));
   return notes;
 }
 

@@ -78,7 +78,22 @@ std::string FreeForm(const google::protobuf::Value& value) {
   }
 }
 
-std::string Value(const Key& key, const Message& section) {
+// An element of a list of maps on one line: what of it is set.
+std::string Element(const Message& message) {
+  std::vector<const FieldDescriptor*> fields;
+  message.GetReflection()->ListFields(message, &fields);
+  std::vector<std::string> entries;
+  for (const FieldDescriptor* field : fields) {
+    const std::string value = IsSection(field) ? Element(message.GetReflection()->GetMessage(message, field))
+                                               : YamlValue(*Schema::Get().Find(field), message);
+    entries.push_back(absl::StrCat(field->name(), ": ", value));
+  }
+  return absl::StrCat("{", absl::StrJoin(entries, ", "), "}");
+}
+
+}  // namespace
+
+std::string YamlValue(const Key& key, const Message& section) {
   const auto* reflection = section.GetReflection();
   if (key.type == Key::Type::kMap) {
     google::protobuf::Value value;
@@ -109,21 +124,6 @@ std::string Value(const Key& key, const Message& section) {
   }
 }
 
-// An element of a list of maps on one line: what of it is set.
-std::string Element(const Message& message) {
-  std::vector<const FieldDescriptor*> fields;
-  message.GetReflection()->ListFields(message, &fields);
-  std::vector<std::string> entries;
-  for (const FieldDescriptor* field : fields) {
-    const std::string value = IsSection(field) ? Element(message.GetReflection()->GetMessage(message, field))
-                                               : Value(*Schema::Get().Find(field), message);
-    entries.push_back(absl::StrCat(field->name(), ": ", value));
-  }
-  return absl::StrCat("{", absl::StrJoin(entries, ", "), "}");
-}
-
-}  // namespace
-
 std::string WriteJobSpec(const v1::JobSpec& spec) {
   std::string out;
   for (const Section& section : Schema::Get().sections()) {
@@ -141,7 +141,7 @@ std::string WriteJobSpec(const v1::JobSpec& spec) {
     const std::string indent = SectionIndent(section);
     if (!section.path.empty()) absl::StrAppend(&out, indent.substr(2), SectionName(section), ":\n");
     for (const Key& key : section.keys) {
-      absl::StrAppend(&out, indent, key.name, ": ", Value(key, SectionOf(spec, section)), "\n");
+      absl::StrAppend(&out, indent, key.name, ": ", YamlValue(key, SectionOf(spec, section)), "\n");
     }
   }
   return out;

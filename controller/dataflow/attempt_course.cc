@@ -47,6 +47,7 @@ absl::Status AttemptRunner::BeginStage(const JobPlan& plan, const Stage& stage, 
 absl::Status AttemptRunner::EndStage(const JobPlan& plan, const StageFlights::Landed& landed, JobProgress* progress) {
   RETURN_IF_ERROR(landed.response.status());
   ASSIGN_OR_RETURN(*progress, OnResult(plan, *progress, landed.stage, *landed.response, environment_.clock->Now()));
+  RecordWarnings(*landed.response);
   Record(landed.stage, *landed.response, *progress);
   absl::MutexLock lock(&mutex_);
   saving_ = false;
@@ -143,6 +144,16 @@ absl::StatusOr<v1::StageResponse> AttemptRunner::RunStage(const v1::StageRequest
     environment_.metrics->Increment(MetricId::kStageTokens, {name}, static_cast<double>(response.dataflow().tokens()));
   }
   return response;
+}
+
+void AttemptRunner::RecordWarnings(const v1::StageResponse& response) {
+  for (const std::string& warning : response.warnings()) {
+    if (!warnings_.insert(warning).second) continue;
+    Happening happening;
+    happening.message = warning;
+    happening.warning = true;
+    environment_.ledger->Note(record_.job_id, std::move(happening), nullptr);
+  }
 }
 
 void AttemptRunner::Record(const Stage& stage, const v1::StageResponse& response, const JobProgress& progress) {

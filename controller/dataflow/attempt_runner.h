@@ -13,6 +13,7 @@
 #include <atomic>
 #include <functional>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -97,6 +98,8 @@ class AttemptRunner {
   absl::StatusOr<v1::StageResponse> RunStage(const v1::StageRequest& request, const std::vector<int32_t>& ranks,
                                              std::stop_token stop) const;
   void Record(const Stage& stage, const v1::StageResponse& response, const JobProgress& progress);
+  // Each once in an attempt.
+  void RecordWarnings(const v1::StageResponse& response);
 
   // Moves the job unless it is there. Cancelled: the job was moved by a cancel.
   absl::Status Enter(v1::JobState to, const std::string& message);
@@ -127,6 +130,7 @@ class AttemptRunner {
   Gang gang_;
   std::string rendezvous_address_;
   std::string output_path_;
+  std::set<std::string> warnings_;
   int64_t sequence_ = 0;
   int32_t losses_;
   absl::Time not_before_ = absl::InfinitePast();

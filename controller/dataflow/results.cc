@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,18 @@ void TakeLargest(const v1::StepMetrics& other, v1::StepMetrics* step) {
   for (const auto& [phase, seconds] : other.phase_seconds()) {
     double& largest = (*step->mutable_phase_seconds())[phase];
     largest = std::max(largest, seconds);
+  }
+}
+
+void CombineWarnings(const std::vector<const v1::StageResponse*>& answers, const std::vector<int32_t>& ranks,
+                     v1::StageResponse* combined) {
+  combined->clear_warnings();
+  std::set<std::string> seen;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    for (const std::string& warning : answers[i]->warnings()) {
+      if (!seen.insert(warning).second) continue;
+      combined->add_warnings(ranks.size() == 1 ? warning : absl::StrCat("rank ", ranks[i], ": ", warning));
+    }
   }
 }
 
@@ -46,6 +59,7 @@ absl::StatusOr<v1::StageResponse> Combine(const std::vector<v1::RankStageRespons
     }
   }
   v1::StageResponse combined = *by_rank[0];
+  CombineWarnings(by_rank, ranks, &combined);
   for (const v1::StageResponse* other : by_rank) {
     if (combined.has_train_batch()) TakeLargest(other->train_batch(), combined.mutable_train_batch());
     if (combined.has_dataflow()) {

@@ -14,8 +14,9 @@
 namespace sluice::controller {
 
 // One answer for all ranks that were asked: the first's, with times, memory and micro-batches as the largest of any
-// rank, bytes as their sum, and references to the batches of all of them.
-// Internal: an answer is missing, or ranks answered with different kinds.
+// rank, bytes as their sum, and references to the batches and the warnings of all of them: each warning once, with the
+// first rank that has it before it where several were asked. Internal: an answer is missing, or ranks answered with
+// different kinds.
 absl::StatusOr<v1::StageResponse> Combine(const std::vector<v1::RankStageResponse>& answers,
                                           const std::vector<int32_t>& ranks);
 

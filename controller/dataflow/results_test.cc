@@ -6,6 +6,7 @@ namespace sluice::controller {
 namespace {
 
 using ::sluice::testing::StatusIs;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 v1::RankStageResponse Step(int rank, double seconds, int64_t peak, double data_seconds) {
@@ -26,6 +27,17 @@ TEST(CombineTest, TakesRankZerosNumbersAndTheLargestTimesAndMemory) {
   EXPECT_DOUBLE_EQ(combined.train_batch().seconds(), 2.0);
   EXPECT_EQ(combined.train_batch().peak_host_bytes(), 300);
   EXPECT_DOUBLE_EQ(combined.train_batch().phase_seconds().at("data"), 0.4);
+}
+
+TEST(CombineTest, WarningsOfAllRanksAreThereOnce) {
+  v1::RankStageResponse first = Step(0, 1, 1, 1), second = Step(1, 1, 1, 1);
+  first.mutable_response()->add_warnings("no room");
+  second.mutable_response()->add_warnings("no room");
+  second.mutable_response()->add_warnings("slow");
+  ASSERT_OK_AND_ASSIGN(const v1::StageResponse both, Combine({second, first}, AllRanks(2)));
+  EXPECT_THAT(both.warnings(), ElementsAre("rank 0: no room", "rank 1: slow"));
+  ASSERT_OK_AND_ASSIGN(const v1::StageResponse alone, Combine({second}, {1}));
+  EXPECT_THAT(alone.warnings(), ElementsAre("no room", "slow"));
 }
 
 TEST(CombineTest, AMissingOrDifferentAnswerIsAnError) {

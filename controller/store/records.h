@@ -54,6 +54,7 @@ struct Happening {
   std::optional<v1::StepMetrics> step;
   std::optional<v1::ValidationMetrics> validation;
   std::optional<int64_t> checkpoint_step;
+  bool warning = false;  // the message is one
 };
 
 struct JobFilter {

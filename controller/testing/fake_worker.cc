@@ -33,6 +33,11 @@ void FakeWorker::FailStage(const std::string& stage, int64_t step, const absl::S
   failures_[Key(stage, step)] = {status, times};
 }
 
+void FakeWorker::WarnInStage(const std::string& stage, const std::string& warning) {
+  absl::MutexLock lock(&mutex_);
+  warnings_[stage] = warning;
+}
+
 void FakeWorker::HangStage(const std::string& stage, int64_t step) {
   absl::MutexLock lock(&mutex_);
   hangs_[Key(stage, step)] = true;
@@ -291,6 +296,8 @@ absl::StatusOr<v1::RunStageResponse> FakeWorker::RunStage(const v1::RunStageRequ
     v1::RankStageResponse* answer = response.add_ranks();
     answer->set_rank(rank);
     *answer->mutable_response() = Answer(request.stage());
+    const auto warning = warnings_.find(StageName(request.stage()));
+    if (warning != warnings_.end()) answer->mutable_response()->add_warnings(warning->second);
   }
   return response;
 }

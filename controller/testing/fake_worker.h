@@ -24,6 +24,8 @@ class FakeWorker final : public WorkerClient {
 
   // The stage of this name and step (0 where a stage has none) is answered with `status`, the next `times` times.
   void FailStage(const std::string& stage, int64_t step, const absl::Status& status, int times = 1);
+  // Every answer of this name has this warning.
+  void WarnInStage(const std::string& stage, const std::string& warning);
   // It does not answer until Release, or its engines are stopped, or the caller gives up.
   void HangStage(const std::string& stage, int64_t step);
   void HangStart();
@@ -85,6 +87,7 @@ class FakeWorker final : public WorkerClient {
   std::map<std::string, Attempt> attempts_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int64_t> newest_epoch_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::pair<absl::Status, int>> failures_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> warnings_ ABSL_GUARDED_BY(mutex_);  // by stage
   std::map<std::string, bool> hangs_ ABSL_GUARDED_BY(mutex_);
   bool start_hangs_ ABSL_GUARDED_BY(mutex_) = false;
   bool starts_lost_ ABSL_GUARDED_BY(mutex_) = false;

@@ -17,7 +17,13 @@ EngineServiceImpl::EngineServiceImpl(std::function<std::unique_ptr<Role>(const v
       rank_(rank),
       rendezvous_port_(rendezvous_port),
       beside_thread_(1),
-      stage_thread_(1) {}
+      stage_thread_(1) {
+  SetLogObserver([this](LogLevel level, std::string_view message) {
+    if (level == LogLevel::kWarning) warnings_.Add(message);
+  });
+}
+
+EngineServiceImpl::~EngineServiceImpl() { SetLogObserver({}); }
 
 std::shared_ptr<Role> EngineServiceImpl::RoleFor(const v1::StageRequest& request) {
   absl::MutexLock lock(&mutex_);
@@ -42,6 +48,7 @@ grpc::ServerUnaryReactor* EngineServiceImpl::RunStage(grpc::CallbackServerContex
     absl::StatusOr<v1::StageResponse> result = DispatchStage(RoleFor(*request).get(), *request, rank_);
     if (result.ok()) {
       *response = *std::move(result);
+      for (std::string& warning : warnings_.Take()) response->add_warnings(std::move(warning));
     } else {
       LoggerFor("engine").Error(std::string(result.status().message()));
     }

@@ -11,6 +11,7 @@
 #include "absl/synchronization/notification.h"
 #include "common/thread_pool.h"
 #include "engine/roles/role.h"
+#include "engine/service/warning_box.h"
 #include "sluice/v1/engine.grpc.pb.h"
 
 namespace sluice::engine {
@@ -18,7 +19,9 @@ namespace sluice::engine {
 class EngineServiceImpl final : public v1::EngineService::CallbackService {
  public:
   // `make_role` is called at the first initialize. `rendezvous_port`: see EngineState.
+  // Observes the process's log (SetLogObserver): one service at a time.
   EngineServiceImpl(std::function<std::unique_ptr<Role>(const v1::JobSpec&)> make_role, int rank, int rendezvous_port);
+  ~EngineServiceImpl() override;
 
   grpc::ServerUnaryReactor* RunStage(grpc::CallbackServerContext* context, const v1::StageRequest* request,
                                      v1::StageResponse* response) override;
@@ -46,6 +49,7 @@ class EngineServiceImpl final : public v1::EngineService::CallbackService {
   std::shared_ptr<Role> role_ ABSL_GUARDED_BY(mutex_);
   bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;
   int waiting_stages_ ABSL_GUARDED_BY(mutex_) = 0;  // running or waiting to
+  WarningBox warnings_;
   ThreadPool beside_thread_;
   ThreadPool stage_thread_;
 };

@@ -131,6 +131,12 @@ TEST(PolicyTest, WithoutAnyRewardNothingIsLearned) {
   EXPECT_FALSE(validations[1].contains("val/loss"));
   EXPECT_FALSE(validations[1].contains("val/score/mean"));
   EXPECT_EQ(validations[1].at("val/reward/errors/raised"), 8);
+  // Two validations and a step say it, in other numbers; the user is told once.
+  const std::string warning = "answers have no reward and are left out; the first: raised: ";
+  const size_t first = result.output.find(warning);
+  ASSERT_NE(first, std::string::npos) << result.output;
+  EXPECT_EQ(result.output.find(warning, first + 1), std::string::npos) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("\nwarning: "));
 }
 
 TEST(PolicyTest, EqualRewardsTeachNothing) {

@@ -1,5 +1,6 @@
 #include "tools/cli/engine_child.h"
 
+#include <cstdio>
 #include <filesystem>
 #include <thread>
 
@@ -33,7 +34,10 @@ absl::StatusOr<v1::StageResponse> EngineChild::Run(const v1::StageRequest& reque
   v1::StageRequest numbered = request;
   numbered.set_sequence(++sequence_);
   absl::StatusOr<v1::StageResponse> response = engine_->RunStage(numbered, absl::Now() + absl::Hours(24));
-  if (response.ok()) return response;
+  if (response.ok()) {
+    for (const std::string& warning : response->warnings()) std::fprintf(stderr, "warning: %s\n", warning.c_str());
+    return response;
+  }
   if (const auto failure =
           engine_->UnaskedExit(absl::IsUnavailable(response.status()) ? absl::Seconds(5) : absl::ZeroDuration())) {
     return absl::AbortedError(failure->message());

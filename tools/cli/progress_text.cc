@@ -62,6 +62,7 @@ void FitFields(size_t columns, std::vector<Field>* fields) {
 
 std::string EventLine(const v1::WatchJobResponse& update) {
   const v1::JobEvent& event = update.event();
+  if (event.warning()) return absl::StrCat("warning: ", event.message());
   switch (event.detail_case()) {
     case v1::JobEvent::kStep: {
       std::vector<Field> fields = StepFields(event.step());

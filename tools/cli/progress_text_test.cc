@@ -78,6 +78,15 @@ TEST(EventLineTest, AStepIsOneLineWithAllItsNumbers) {
   EXPECT_THAT(EventLine(update), HasSubstr("(skipped: not finite)"));
 }
 
+TEST(EventLineTest, AWarningIsOneWhateverTheState) {
+  v1::WatchJobResponse update;
+  update.mutable_event()->set_state(v1::JOB_STATE_RUNNING);
+  update.mutable_event()->set_message("rank 1: no room");
+  EXPECT_THAT(EventLine(update), Not(StartsWith("warning")));
+  update.mutable_event()->set_warning(true);
+  EXPECT_EQ(EventLine(update), "warning: rank 1: no room");
+}
+
 TEST(SummaryTest, TheLossesStandThereOnlyForAJobThatSucceeded) {
   v1::Job job;
   job.set_job_id("job-1");
