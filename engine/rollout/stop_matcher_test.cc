@@ -25,7 +25,9 @@ std::unique_ptr<const Tokenizer> Load(const std::string& name) {
 
 TEST(StopMatcherTest, FindsStringsAcrossTokens) {
   const auto tokenizer = Load("qwen2_style");
-  for (const auto& c : Read("tests/golden/sampling/R01.json")["cases"]) {
+  const nlohmann::json golden = Read("tests/golden/sampling/R01.json");
+  ASSERT_EQ(golden.at("cases").size(), 11u);
+  for (const auto& c : golden.at("cases")) {
     SCOPED_TRACE(c["case"].get<std::string>());
     StopMatcher matcher(
         *tokenizer, {}, c["stop"].get<std::vector<std::string>>(),
@@ -55,7 +57,9 @@ TEST(StopMatcherTest, FindsStringsAcrossTokens) {
 }
 
 TEST(StopMatcherTest, TextIsWholeHoweverTokensCutIt) {
-  for (const auto& c : Read("tests/golden/tokenizer/R02.json")["cases"]) {
+  const nlohmann::json golden = Read("tests/golden/tokenizer/R02.json");
+  ASSERT_EQ(golden.at("cases").size(), 13u);
+  for (const auto& c : golden.at("cases")) {
     SCOPED_TRACE(c["case"].get<std::string>());
     const auto tokenizer = Load(c["tokenizer"].get<std::string>());
     const auto prompt = c.value("prompt_ids", std::vector<int32_t>());
