@@ -50,6 +50,25 @@ TEST(RewardModelTest, JudgesAnswersBesideRules) {
     EXPECT_EQ(step.at("actor/max_abs_log_ratio"), 0);
   }
   EXPECT_EQ(job.Validations("run").size(), 2u);
+  // As two stages, of which the rule's runs beside the model's.
+  const CommandResult stages = job.Run(
+      "stages", {"recipe=dataflow", "reward={kind: auto}", "data.val_files=" + job.Path("prompts.jsonl"),
+                 "dataflow=[{stage: answers, op: generate, model: actor}, "
+                 "{stage: liked, op: reward, model: reward, inputs: answers, reward: {terms: {model: {kind: model, "
+                 "weight: 0.5, path: " +
+                     job.Path("rm/huggingface") +
+                     "}}}}, {stage: short, op: reward, inputs: answers, reward: {kind: length, options: {max_tokens: "
+                     "8, buffer: 4}}}, {stage: old, op: logprob, model: actor, inputs: answers}, "
+                     "{stage: adv, op: advantage, inputs: [liked, short, old]}, "
+                     "{stage: learn, op: update, model: actor, inputs: adv}]"});
+  ASSERT_EQ(stages.exit_code, 0) << stages.output << stages.errors;
+  EXPECT_EQ(job.Weights("stages"), job.Weights("run"));
+  for (size_t i = 0; i < 3; ++i) {
+    const auto step = job.Steps("stages")[i], sum_of_terms = job.Steps("run")[i];
+    EXPECT_EQ(step.at("reward/liked/model/score"), sum_of_terms.at("reward/liked/score"));
+    EXPECT_EQ(step.at("reward/short/score"), sum_of_terms.at("reward/short/score"));
+    EXPECT_EQ(step.at("perf/model_flops"), sum_of_terms.at("perf/model_flops"));
+  }
   // What it computes is counted.
   const CommandResult without = job.Run("without", {"trainer.total_training_steps=1"});
   ASSERT_EQ(without.exit_code, 0) << without.output << without.errors;
