@@ -85,6 +85,8 @@ std::string FormatPlan(const Plan& plan) {
   row("training rows", CountOr(plan.train_rows, kUnknown));
   row("steps per epoch", CountOr(plan.steps_per_epoch, kUnknown));
   row("steps in all", CountOr(plan.total_steps, kUnknown));
+  row("validation", plan.validation.empty() ? "never: data.val_files is empty" : plan.validation);
+  row("checkpoints", plan.checkpoints);
   if (!plan.dataflow.empty()) out += "\n  data flow of a step\n";
   const bool several_pools = plan.pools.size() > 1;
   for (const DataflowStage& stage : plan.dataflow) {
@@ -136,7 +138,9 @@ std::string PlanJson(const Plan& plan) {
                {"most_micro_batches_per_step", plan.most_micro_batches},
                {"train_rows", OrNull(plan.train_rows)},
                {"steps_per_epoch", OrNull(plan.steps_per_epoch)},
-               {"total_steps", OrNull(plan.total_steps)}};
+               {"total_steps", OrNull(plan.total_steps)},
+               {"validation", plan.validation},
+               {"checkpoints", plan.checkpoints}};
   json["schedule"] = Json::array();
   for (const Plan::CurvePoint& point : plan.curve) {
     json["schedule"].push_back({{"step", point.step},

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/frequency.h"
 #include "common/config/memory_plan.h"
 #include "common/config/plan_notes.h"
 #include "common/config/preference.h"
@@ -95,6 +96,22 @@ void PlanAnswers(const v1::JobSpec& spec, Plan* plan) {
   plan->tokens_per_step.reset();
 }
 
+// REQUIRES: a frequency that ParseFrequency takes, as in a valid job.
+std::string When(const std::string& text) {
+  const absl::StatusOr<Frequency> frequency = ParseFrequency(text);
+  if (!frequency.ok()) return "";
+  switch (frequency->kind) {
+    case Frequency::Kind::kAtEnd:
+      return "at the end";
+    case Frequency::Kind::kEverySteps:
+      return frequency->steps == 1 ? "after every step"
+                                   : absl::StrCat("every ", frequency->steps, " steps and at the end");
+    case Frequency::Kind::kEachEpoch:
+      return "after each epoch and at the end";
+  }
+  return "";
+}
+
 }  // namespace
 
 absl::StatusOr<Plan> MakePlan(const v1::JobSpec& spec, const ModelFacts& model, const DataFacts& data) {
@@ -122,6 +139,11 @@ absl::StatusOr<Plan> MakePlan(const v1::JobSpec& spec, const JobModels& models, 
   }
   PlanBatches(spec, data, &plan);
   plan.rows_are = RowsAre(spec);
+  if (!spec.data().val_files().empty()) {
+    plan.validation = absl::StrCat(spec.trainer().val_before_train() ? "before the first step, " : "",
+                                   When(spec.trainer().test_freq()));
+  }
+  plan.checkpoints = When(spec.trainer().save_freq());
   if (!plan.dataflow.empty()) PlanAnswers(spec, &plan);
   if (plan.total_steps) {
     ASSIGN_OR_RETURN(const Schedule schedule, Schedule::Create(ScheduleFromSpec(spec.optim()), *plan.total_steps));

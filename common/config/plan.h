@@ -53,6 +53,7 @@ struct Plan {
   int64_t most_micro_batches = 0;
   std::optional<double> tokens_per_step;  // all ranks, mean
   std::optional<int64_t> train_rows, steps_per_epoch, total_steps;
+  std::string validation, checkpoints;                 // when: "every 10 steps and at the end"; empty: never
   std::vector<CurvePoint> curve;                       // empty where total_steps is unknown
   std::string memory_device;                           // "cpu" or "cuda": what memory is the memory of (memory_plan.h)
   std::vector<Memory> memory;                          // per rank, from the engine's buffers

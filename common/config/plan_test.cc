@@ -92,6 +92,24 @@ TEST(PlanTest, NumbersOfAKnownDataSet) {
   EXPECT_THAT(plan.notes, Contains(HasSubstr("the last step of each epoch has 12 rows")));
 }
 
+TEST(PlanTest, SaysWhenItValidatesAndSaves) {
+  const auto says = [](const std::vector<std::string>& overrides) {
+    const auto plan = MakePlan(Spec(overrides), Model(), {.train_rows = 64});
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return FormatPlan(*plan);
+  };
+  const std::string never = says({"data.val_files=[]", "trainer.save_freq=1"});
+  EXPECT_THAT(never, HasSubstr("  validation                  never: data.val_files is empty\n"));
+  EXPECT_THAT(never, HasSubstr("  checkpoints                 after every step\n"));
+  const std::string both =
+      says({"data.val_files=[/v.jsonl]", "trainer.test_freq=10", "trainer.save_freq=after_each_epoch"});
+  EXPECT_THAT(both, HasSubstr("  validation                  before the first step, every 10 steps and at the end\n"));
+  EXPECT_THAT(both, HasSubstr("  checkpoints                 after each epoch and at the end\n"));
+  const std::string end = says({"data.val_files=[/v.jsonl]", "trainer.val_before_train=false"});
+  EXPECT_THAT(end, HasSubstr("  validation                  at the end\n"));
+  EXPECT_THAT(end, HasSubstr("  checkpoints                 at the end\n"));
+}
+
 TEST(PlanTest, PackedMicroBatchesWinOverTheEstimate) {
   ASSERT_OK_AND_ASSIGN(
       const Plan plan,
