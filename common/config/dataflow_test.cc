@@ -2,11 +2,11 @@
 #include "common/config/dataflow.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/config/dataflow_graph.h"
 #include "common/config/job_reader.h"
 #include "common/config/recipes.h"
 #include "common/config/rewards_from_spec.h"
 #include "common/config/validate.h"
-#include "common/config/validate_dataflow.h"
 #include "common/config/yaml_writer.h"
 #include "common/testing/status_matchers.h"
 

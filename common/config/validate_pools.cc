@@ -7,11 +7,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/dataflow.h"
+#include "common/config/dataflow_graph.h"
 #include "common/config/pools.h"
 #include "common/config/recipes.h"
 #include "common/config/rewards_from_spec.h"
 #include "common/config/scalar.h"
-#include "common/config/validate_dataflow.h"
 
 namespace sluice {
 namespace {
