@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "kernels/cuda/values.cuh"
 #include "kernels/cuda/workspace.h"
 
 namespace sluice::kernels::cuda {
@@ -62,24 +63,19 @@ __global__ void __launch_bounds__(kZeroThreads)
 
 int64_t RowBytes(ConstTensorView rows) { return rows.dim(1) * SizeOf(rows.dtype); }
 
-// Whether rows can be copied as whole packets.
-bool WholePackets(ConstTensorView rows) {
-  return RowBytes(rows) % 16 == 0 && reinterpret_cast<uintptr_t>(rows.data) % 16 == 0;
-}
-
 }  // namespace
 
 absl::Status GatherScoredRows(ConstTensorView hidden, const int32_t* slots, int64_t rows, TensorView to,
                               Stream stream) {
   GatherKernel<<<static_cast<unsigned>(to.dim(0)), kCopyThreads, 0, HandleOf(stream)>>>(
-      static_cast<const char*>(hidden.data), slots, rows, RowBytes(hidden), WholePackets(hidden),
+      static_cast<const char*>(hidden.data), slots, rows, RowBytes(hidden), RowsStartAtPackets(hidden),
       static_cast<char*>(to.data));
   return LaunchStatus(kKernel);
 }
 
 absl::Status ScatterScoredRows(ConstTensorView from, const int32_t* slots, int64_t rows, TensorView to, Stream stream) {
   ScatterKernel<<<static_cast<unsigned>(rows), kCopyThreads, 0, HandleOf(stream)>>>(
-      static_cast<const char*>(from.data), slots, RowBytes(from), WholePackets(to), static_cast<char*>(to.data));
+      static_cast<const char*>(from.data), slots, RowBytes(from), RowsStartAtPackets(to), static_cast<char*>(to.data));
   return LaunchStatus(kKernel);
 }
 
@@ -87,7 +83,7 @@ absl::Status ZeroOtherRows(const int32_t* slots, int64_t scored, TensorView to, 
   constexpr int64_t kRowsPerBlock = kZeroThreads / 32;
   const int64_t rows = to.dim(0);
   ZeroOthersKernel<<<static_cast<unsigned>((rows + kRowsPerBlock - 1) / kRowsPerBlock), kZeroThreads, 0,
-                     HandleOf(stream)>>>(slots, scored, rows, RowBytes(to), WholePackets(to),
+                     HandleOf(stream)>>>(slots, scored, rows, RowBytes(to), RowsStartAtPackets(to),
                                          static_cast<char*>(to.data));
   return LaunchStatus(kKernel);
 }

@@ -85,9 +85,12 @@ __device__ __forceinline__ void StoreFloats(float* at, const Values<kWidth>& val
   }
 }
 
-// Whether every row of `view` starts at a multiple of 16 bytes. True of an absent view.
+// Whether it is a multiple of 16 bytes. True of an absent view's data.
+inline bool StartsAtPacket(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+// Whether every row of `view` starts at a packet. True of an absent view.
 inline bool RowsStartAtPackets(const ConstTensorView& view) {
-  return reinterpret_cast<uintptr_t>(view.data) % 16 == 0 && view.row_stride * SizeOf(view.dtype) % 16 == 0;
+  return StartsAtPacket(view.data) && view.row_stride * SizeOf(view.dtype) % 16 == 0;
 }
 
 inline int64_t CeilDiv(int64_t count, int64_t size) { return (count + size - 1) / size; }

@@ -203,8 +203,6 @@ struct Parts {
   size_t sort_bytes;
 };
 
-bool StartsAtPacket(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
-
 }  // namespace
 
 absl::Status Forward(const EmbeddingForward& args, Stream stream) {

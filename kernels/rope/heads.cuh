@@ -88,8 +88,6 @@ __device__ __forceinline__ float GroupSum(float value, int size) {
   return value;
 }
 
-inline bool StartsAtPacket(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
-
 // Whether the halves of a head are packets, and with norms also a power-of-two group of lanes of one warp.
 inline bool HeadIsPackets(int head_dim, int width, bool norms) {
   if (head_dim % (2 * width) != 0) return false;

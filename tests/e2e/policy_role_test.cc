@@ -23,22 +23,28 @@ using ::testing::HasSubstr;
 
 constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
 
+// The job with a model of random weights, and `overrides`.
+absl::StatusOr<v1::JobSpec> SpecOf(const PolicyJob& job, const std::vector<std::string>& overrides) {
+  LoadOptions options;
+  options.file = job.Path("policy.yaml");
+  options.overrides = {"model={path: " + job.Path("model") + ", init: random}",
+                       "data.train_files=" + job.Path("prompts.jsonl"), "trainer.default_local_dir=" + job.Path("run")};
+  options.overrides.insert(options.overrides.end(), overrides.begin(), overrides.end());
+  options.working_folder = std::filesystem::current_path().string();
+  return LoadJobSpec(options);
+}
+
 class PolicyRoleTest : public ::testing::Test {
  protected:
   void SetUp() override { Open({}); }
 
   void Open(const std::vector<std::string>& overrides) {
-    LoadOptions options;
-    options.file = job_.Path("policy.yaml");
-    options.overrides = {"model={path: " + job_.Path("model") + ", init: random}",
-                         "data.train_files=" + job_.Path("prompts.jsonl"),
-                         "trainer.default_local_dir=" + job_.Path("run"),
-                         "trainer.n_gpus_per_node=2",
-                         "pools=[{pool: train, ranks: 1, roles: actor}, {pool: answer, ranks: 1, roles: rollout}]",
-                         "engine.collective_timeout_s=60"};
-    options.overrides.insert(options.overrides.end(), overrides.begin(), overrides.end());
-    options.working_folder = std::filesystem::current_path().string();
-    ASSERT_OK_AND_ASSIGN(const v1::JobSpec spec, LoadJobSpec(options));
+    std::vector<std::string> all = {
+        "trainer.n_gpus_per_node=2",
+        "pools=[{pool: train, ranks: 1, roles: actor}, {pool: answer, ranks: 1, roles: rollout}]",
+        "engine.collective_timeout_s=60"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    ASSERT_OK_AND_ASSIGN(const v1::JobSpec spec, SpecOf(job_, all));
     v1::InitializeOp op;
     *op.mutable_spec() = spec;
     op.set_world_size(2);
@@ -192,20 +198,14 @@ TEST_F(FilteringRoleTest, AStepThatBeginsAgainTakesTheSamePrompts) {
 
 TEST(SeveralRewardsTest, TheStepGoesOnOnceAllOfThemHaveScored) {
   const PolicyJob job;
-  LoadOptions options;
-  options.file = job.Path("policy.yaml");
-  options.overrides = {"model={path: " + job.Path("model") + ", init: random}",
-                       "data.train_files=" + job.Path("prompts.jsonl"),
-                       "trainer.default_local_dir=" + job.Path("run"),
-                       "recipe=dataflow",
-                       "reward={kind: auto}",
-                       "dataflow=[{stage: answers, op: generate, model: actor}, "
-                       "{stage: a, op: reward, inputs: answers, reward: {kind: format, options: {pattern: x}}}, "
-                       "{stage: b, op: reward, inputs: answers, reward: {kind: format, options: {pattern: y}}}, "
-                       "{stage: adv, op: advantage, inputs: [a, b]}, "
-                       "{stage: learn, op: update, model: actor, inputs: adv}]"};
-  options.working_folder = std::filesystem::current_path().string();
-  ASSERT_OK_AND_ASSIGN(const v1::JobSpec spec, LoadJobSpec(options));
+  ASSERT_OK_AND_ASSIGN(
+      const v1::JobSpec spec,
+      SpecOf(job, {"recipe=dataflow", "reward={kind: auto}",
+                   "dataflow=[{stage: answers, op: generate, model: actor}, "
+                   "{stage: a, op: reward, inputs: answers, reward: {kind: format, options: {pattern: x}}}, "
+                   "{stage: b, op: reward, inputs: answers, reward: {kind: format, options: {pattern: y}}}, "
+                   "{stage: adv, op: advantage, inputs: [a, b]}, "
+                   "{stage: learn, op: update, model: actor, inputs: adv}]"}));
   const auto role = engine::MakeRole(spec, {.rank = 0});
   v1::InitializeOp initialize;
   *initialize.mutable_spec() = spec;
