@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include "absl/strings/str_cat.h"
 #include "common/grpc_status.h"
+#include "common/proto_time.h"
 #include "controller/testing/test_cluster.h"
 
 namespace sluice::controller {
@@ -71,6 +73,37 @@ TEST(PipelineTest, APoolGeneratesWhileTheOtherTrains) {
   EXPECT_THAT(worker.RanksAsked("update", 2), ElementsAre(0));
   EXPECT_THAT(worker.RanksAsked("weight_sync", 1), ElementsAre(0, 1));
   EXPECT_THAT(worker.RanksAsked("save_checkpoint", 3), ElementsAre(0));
+}
+
+TEST(PipelineTest, EventsSayWhenEachStageRan) {
+  TestCluster cluster;
+  FakeWorker& worker = cluster.AddWorker("w", 2);
+  worker.total_steps = 3;
+  worker.HangStage("update", 1);
+  worker.HangStage("generate", 2);
+  const std::string id = cluster.Submit(OneStepOff());
+  worker.AwaitStage("update", 1);
+  worker.AwaitStage("generate", 2);
+  const absl::Time since = cluster.clock.Now();
+  cluster.clock.Advance(absl::Seconds(3));
+  worker.Release();
+  cluster.Await(id, v1::JOB_STATE_SUCCEEDED);
+  std::map<std::string, v1::StageSpan> spans;
+  for (const v1::JobEvent& event : cluster.EventsOf(id)) {
+    for (const v1::StageSpan& span : event.spans()) {
+      EXPECT_TRUE(spans.try_emplace(absl::StrCat(span.op(), " ", span.step()), span).second)
+          << "twice: " << span.ShortDebugString();
+    }
+  }
+  for (const char* of_two : {"update 1", "generate 2"}) {
+    EXPECT_EQ(FromTimestamp(spans[of_two].begin_time()), since) << of_two;
+    EXPECT_EQ(FromTimestamp(spans[of_two].end_time()), since + absl::Seconds(3)) << of_two;
+  }
+  EXPECT_EQ(FromTimestamp(spans["generate 1"].end_time()), since);
+  EXPECT_EQ(FromTimestamp(spans["generate 3"].begin_time()), since + absl::Seconds(3));
+  for (const char* last : {"initialize 0", "reward 3", "update 3", "save_checkpoint 3"}) {
+    EXPECT_TRUE(spans.contains(last)) << last;
+  }
 }
 
 TEST(PipelineTest, AStageThatFailsEndsThoseBesideIt) {

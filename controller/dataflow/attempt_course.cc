@@ -10,6 +10,7 @@
 #include "controller/dataflow/attempt_runner.h"
 #include "controller/dataflow/failure.h"
 #include "controller/dataflow/stage_flights.h"
+#include "controller/dataflow/stage_span.h"
 
 namespace sluice::controller {
 namespace {
@@ -47,6 +48,8 @@ absl::Status AttemptRunner::BeginStage(const JobPlan& plan, const Stage& stage, 
 absl::Status AttemptRunner::EndStage(const JobPlan& plan, const StageFlights::Landed& landed, JobProgress* progress) {
   RETURN_IF_ERROR(landed.response.status());
   ASSIGN_OR_RETURN(*progress, OnResult(plan, *progress, landed.stage, *landed.response, environment_.clock->Now()));
+  spans_.push_back(SpanOf(plan.flow, landed.stage, landed.began, landed.ended));
+  RecordMetrics(landed);
   RecordWarnings(*landed.response);
   Record(landed.stage, *landed.response, *progress);
   absl::MutexLock lock(&mutex_);
@@ -132,18 +135,17 @@ v1::StageRequest AttemptRunner::Complete(const v1::StageRequest& of_plan) {
 absl::StatusOr<v1::StageResponse> AttemptRunner::RunStage(const v1::StageRequest& request,
                                                           const std::vector<int32_t>& ranks,
                                                           std::stop_token stop) const {
-  const absl::Time start = environment_.clock->Now();
   ASSIGN_OR_RETURN(const auto answers, gang_.RunStage(request, ranks, TimeoutOf(request), stop));
-  const std::string name = StageName(request);
-  environment_.metrics->Observe(MetricId::kStageDuration, {name},
-                                absl::ToDoubleSeconds(environment_.clock->Now() - start));
-  ASSIGN_OR_RETURN(v1::StageResponse response, Combine(answers, ranks.empty() ? AllRanks(gang_.world_size()) : ranks));
-  if (response.has_dataflow()) {
-    environment_.metrics->Increment(MetricId::kStageBytes, {name},
-                                    static_cast<double>(response.dataflow().received_bytes()));
-    environment_.metrics->Increment(MetricId::kStageTokens, {name}, static_cast<double>(response.dataflow().tokens()));
-  }
-  return response;
+  return Combine(answers, ranks.empty() ? AllRanks(gang_.world_size()) : ranks);
+}
+
+void AttemptRunner::RecordMetrics(const StageFlights::Landed& landed) {
+  const std::string name = StageName(landed.stage.request);
+  environment_.metrics->Observe(MetricId::kStageDuration, {name}, absl::ToDoubleSeconds(landed.ended - landed.began));
+  if (!landed.response->has_dataflow()) return;
+  const v1::DataflowResult& result = landed.response->dataflow();
+  environment_.metrics->Increment(MetricId::kStageBytes, {name}, static_cast<double>(result.received_bytes()));
+  environment_.metrics->Increment(MetricId::kStageTokens, {name}, static_cast<double>(result.tokens()));
 }
 
 void AttemptRunner::RecordWarnings(const v1::StageResponse& response) {
@@ -160,6 +162,7 @@ void AttemptRunner::Record(const Stage& stage, const v1::StageResponse& response
   // The history tells of whole steps.
   if (response.has_dataflow() && !response.dataflow().has_ended_step()) return;
   Happening happening;
+  happening.spans = std::exchange(spans_, {});
   progress_.set_step(progress.step);
   progress_.set_total_steps(progress.total_steps);
   if (response.has_initialize()) {

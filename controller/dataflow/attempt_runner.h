@@ -17,6 +17,7 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -97,6 +98,7 @@ class AttemptRunner {
   // From any thread. `ranks`: those that are asked; empty: all.
   absl::StatusOr<v1::StageResponse> RunStage(const v1::StageRequest& request, const std::vector<int32_t>& ranks,
                                              std::stop_token stop) const;
+  void RecordMetrics(const StageFlights::Landed& landed);
   void Record(const Stage& stage, const v1::StageResponse& response, const JobProgress& progress);
   // Each once in an attempt.
   void RecordWarnings(const v1::StageResponse& response);
@@ -131,6 +133,7 @@ class AttemptRunner {
   std::string rendezvous_address_;
   std::string output_path_;
   std::set<std::string> warnings_;
+  std::vector<v1::StageSpan> spans_;  // of stages whose event is still to come
   int64_t sequence_ = 0;
   int32_t losses_;
   absl::Time not_before_ = absl::InfinitePast();

@@ -15,9 +15,11 @@ StageFlights::~StageFlights() {
 void StageFlights::Launch(const Stage& stage, Call call) {
   const auto thread = threads_.emplace(threads_.end());
   *thread = std::jthread([this, stage, thread, call = std::move(call)] {
+    const absl::Time began = clock_->Now();
     absl::StatusOr<v1::StageResponse> response = call(calls_.get_token());
+    const absl::Time ended = clock_->Now();
     absl::MutexLock lock(&mutex_);
-    ended_.push_back({{stage, std::move(response)}, thread});
+    ended_.push_back({{stage, std::move(response), began, ended}, thread});
     changed_.SignalAll();
   });
 }

@@ -1,4 +1,5 @@
-// Stages that run at once: each call on a thread of its own, and what they gave in the order in which they ended.
+// Stages that run at once: each call on a thread of its own, and what they gave, and when, in the order in which they
+// ended.
 // Threads: one thread uses it; `stop` may be requested from any. The destructor stops what runs and waits for it.
 #pragma once
 
@@ -27,6 +28,7 @@ class StageFlights {
   struct Landed {
     Stage stage;
     absl::StatusOr<v1::StageResponse> response;
+    absl::Time began, ended;
   };
 
   // `stop` ends all calls. REQUIRES: clock outlives the flights.

@@ -55,6 +55,7 @@ struct Happening {
   std::optional<v1::ValidationMetrics> validation;
   std::optional<int64_t> checkpoint_step;
   bool warning = false;  // the message is one
+  std::vector<v1::StageSpan> spans;
 };
 
 struct JobFilter {

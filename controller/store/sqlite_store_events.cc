@@ -153,6 +153,7 @@ absl::StatusOr<v1::Job> SqliteStore::Append(const std::string& job_id, const std
       if (happening.validation.has_value()) *event.mutable_validation() = *happening.validation;
       if (happening.checkpoint_step.has_value()) event.set_checkpoint_step(*happening.checkpoint_step);
       event.set_warning(happening.warning);
+      event.mutable_spans()->Add(happening.spans.begin(), happening.spans.end());
       RETURN_IF_ERROR(WriteEvent(number, std::move(event), &job));
     }
     return WriteJob(number, job);
