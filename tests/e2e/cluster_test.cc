@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -77,6 +78,15 @@ TEST_F(ClusterTest, SubmitsWatchesAndLists) {
   EXPECT_EQ(job["output_path"], job_.Path("run/huggingface"));
   EXPECT_THAT(Sluice({"list"}).output, HasSubstr("tiny"));
   EXPECT_THAT(Sluice({"workers"}).output, HasSubstr("w1"));
+  const CommandResult timeline = Sluice({"timeline", id, "--trace", job_.Path("trace.json"), "-o", "json"});
+  ASSERT_EQ(timeline.exit_code, 0) << timeline.errors;
+  EXPECT_EQ(nlohmann::json::parse(timeline.output)["steps"], 8);
+  const nlohmann::json trace = nlohmann::json::parse(job_.Contents("trace.json"));
+  EXPECT_EQ(std::count_if(trace["traceEvents"].begin(), trace["traceEvents"].end(),
+                          [](const auto& stage) { return stage.value("cat", "") == "train_batch"; }),
+            8);
+  EXPECT_EQ(Sluice({"timeline", id, "--trace", job_.Path("absent/trace.json")}).exit_code, 2);
+  EXPECT_EQ(Sluice({"timeline", "job-999"}).exit_code, 3);
   EXPECT_EQ(Sluice({"get", "job-999"}).exit_code, 3);
   EXPECT_EQ(Sluice({"cancel", id}).exit_code, 2) << "a job that succeeded cannot be cancelled";
 }
@@ -102,6 +112,7 @@ TEST_F(ClusterTest, CancelsARunningAndAWaitingJob) {
   EXPECT_THAT(Sluice({"get", waiting}).output, HasSubstr("QUEUED"));
   EXPECT_EQ(Sluice({"cancel", waiting}).exit_code, 0);
   EXPECT_THAT(Sluice({"get", waiting}).output, HasSubstr("CANCELLED"));
+  EXPECT_EQ(Sluice({"timeline", running}).exit_code, 0) << "does not wait for the end";
   EXPECT_EQ(Sluice({"cancel", running, "--reason", "enough"}).exit_code, 0);
   const CommandResult watched = Sluice({"watch", running});
   EXPECT_EQ(watched.exit_code, 1);

@@ -99,7 +99,7 @@ TEST(CommandLineTest, ExplainsItself) {
   const CommandResult help = RunSluice({"--help"});
   EXPECT_EQ(help.exit_code, 0);
   for (const char* command :
-       {"run", "submit", "get", "list", "watch", "logs", "cancel", "plan", "config", "generate", "version"}) {
+       {"run", "submit", "get", "list", "watch", "logs", "cancel", "plan", "config", "generate", "timeline", "version"}) {
     EXPECT_THAT(help.output, HasSubstr(command));
   }
   EXPECT_EQ(RunSluice({"fly"}).exit_code, 2);

@@ -5,13 +5,17 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "tests/e2e/policy_job.h"
 
 namespace sluice::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 // What the recipe grpo expands to, under names of its own.
@@ -245,6 +249,31 @@ TEST(PoolsTest, OneStepOffTrainsOnAnswersOfTheWeightsBefore) {
   EXPECT_GT(furthest, 1e-4) << "what the trainer computes anew differs from what older weights gave";
   EXPECT_EQ(job.Weights("first"), job.Weights("second")) << "however long which stage took";
   ExpectSameSteps(job, "first", "second");
+}
+
+TEST(PoolsTest, ATraceShowsTheNextAnswersBegunBeforeTheUpdateEnds) {
+  const PolicyJob job;
+  const CommandResult result =
+      job.Run("run", With({"--trace", job.Path("trace.json"), "rollout.mode=one_step_off",
+                           "trainer.total_training_steps=4", "trainer.save_freq=-1", "trainer.export_hf_model=false"},
+                          Pools(1, 1)));
+  ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+  EXPECT_THAT(result.output, ContainsRegex("4 steps in [0-9.]+ s; two stages or more on devices at once"));
+  // By op and step: microseconds.
+  std::map<std::pair<std::string, int>, std::pair<double, double>> times;
+  const nlohmann::json trace = nlohmann::json::parse(job.Contents("trace.json"));
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    const double begin = event["ts"];
+    times[{event["cat"], event["args"]["step"]}] = {begin, begin + event["dur"].get<double>()};
+  }
+  for (int step = 1; step <= 4; ++step) {
+    ASSERT_TRUE(times.contains({"generate", step}) && times.contains({"update", step})) << step;
+    EXPECT_LE(times.at({"generate", step}).second, times.at({"logprob", step}).first) << step;
+    EXPECT_LE(times.at({"logprob", step}).second, times.at({"update", step}).first) << step;
+    if (step == 4) continue;
+    EXPECT_LT(times.at({"generate", step + 1}).first, times.at({"update", step}).second) << step;
+  }
 }
 
 TEST(PoolsTest, AsynchronousTrainingKeepsItsBound) {

@@ -5,10 +5,12 @@
 
   switch  one GPU for both: seconds to take the room for keys and values and to give it back
   sync    a GPU for each: seconds of the stage weight_sync, and bytes a second. Needs two GPUs
-  async   a GPU for each and a reward that takes --reward-seconds a step, once with mode sync and once with mode async: seconds
-          of a step, and how much of it each pool computed
+  async   a GPU for each and a reward that takes --reward-seconds a step, in each of --modes: seconds of a step; the share of
+          the time in which each pool had a stage of the device (`busy`), and in which a generation and an update ran at once
+          (`generate_and_update`), by `sluice run --trace`; and in which each GPU ran something, by nvidia-smi. Needs two GPUs
 
-Medians of the steps but the first two. Runs the job of configs/ that the name says, cut to a few steps; needs a tokenizer of any
+Medians of the steps but the first two; shares are of the time between the end of step 2 and the last four, beside
+which nothing is left to generate. Runs the job of configs/ that the name says, cut to a few steps; needs a tokenizer of any
 model, torch and transformers (for the shapes of peers.py).
 """
 
@@ -23,9 +25,12 @@ import sys
 import tempfile
 
 from peers import SHAPES
+from timeline import Timeline, Utilization, both
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS = 8
+STEPS_OF_A_TIMELINE = 24  # of which the last few have nothing to generate beside them
+LAST_OF_A_TIMELINE = STEPS_OF_A_TIMELINE - 4
 # A stage of a reward that sleeps: each answer costs the same, all of a step together --reward-seconds.
 SLOW_REWARD = """import time
 def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs):
@@ -66,11 +71,11 @@ class Jobs:
         self.folder = folder
         write_model(folder / "model", options.model, options.tokenizer)
 
-    def steps(self, name, config, *keys):
+    def steps(self, name, config, *keys, steps=STEPS, options=()):
         """metrics.jsonl of a run: its steps but the first two, which autotune and record."""
         output = self.folder / name
-        command = [self.options.sluice, "run", config, f"model.path={self.folder / 'model'}", "model.init=random",
-                   "engine.model_dtype=bf16", "optim.moments_dtype=bf16", f"trainer.total_training_steps={STEPS}",
+        command = [self.options.sluice, "run", *options, config, f"model.path={self.folder / 'model'}", "model.init=random",
+                   "engine.model_dtype=bf16", "optim.moments_dtype=bf16", f"trainer.total_training_steps={steps}",
                    "trainer.val_before_train=false", "trainer.export_hf_model=false", "checkpoint.save_contents=[extra]",
                    "data.val_files=[]", f"trainer.default_local_dir={output}", *self.options.keys, *keys]  # fmt: skip
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -103,20 +108,31 @@ def slow(jobs):
     answers = 32 * 16  # of a step of the configuration
     processes = 8
     reward.write_text(SLOW_REWARD.format(seconds=jobs.options.reward_seconds * processes / answers))
-    result = {}
-    for mode in ("sync", "async"):
-        steps = jobs.steps(
-            "slow-" + mode, "configs/dataflow_two_pools_arithmetic.yaml", f"rollout.mode={mode}", "rollout.max_staleness=2",
-            "dataflow=[{stage: rollout, op: generate, model: actor, sampling: {n: 16}},"
-            f"{{stage: score, op: reward, inputs: [rollout], reward: {{custom_reward_function: {{path: {reward}, num_workers: {processes}}}}}}},"
-            "{stage: old_logprob, op: logprob, model: actor, inputs: [rollout]},"
-            "{stage: advantage, op: advantage, inputs: [score, old_logprob], estimator: grpo},"
-            "{stage: update, op: update, model: actor, inputs: [advantage], batch_size: 32}]",
-        )  # fmt: skip
-        second = median(steps, "perf/seconds")
-        result[mode] = {"step_s": round(second, 3), "staleness": max(step.get("training/staleness", 0) for step in steps)}
+    result = {"reward_seconds": jobs.options.reward_seconds}
+    for mode in jobs.options.modes.split(","):
+        trace = jobs.folder / f"slow-{mode}.json"
+        with Utilization() as utilization:
+            steps = jobs.steps(
+                "slow-" + mode, "configs/dataflow_two_pools_arithmetic.yaml", f"rollout.mode={mode}", "rollout.max_staleness=2",
+                "dataflow=[{stage: rollout, op: generate, model: actor, sampling: {n: 16}},"
+                f"{{stage: score, op: reward, inputs: [rollout], reward: {{custom_reward_function: {{path: {reward}, num_workers: {processes}}}}}}},"
+                "{stage: old_logprob, op: logprob, model: actor, inputs: [rollout]},"
+                "{stage: advantage, op: advantage, inputs: [score, old_logprob], estimator: grpo},"
+                "{stage: update, op: update, model: actor, inputs: [advantage], batch_size: 32}]",
+                steps=STEPS_OF_A_TIMELINE, options=["--trace", str(trace)],
+            )  # fmt: skip
+        timeline = Timeline(trace, 2, LAST_OF_A_TIMELINE)
+        result[mode] = {
+            "step_s": round(median(steps, "perf/seconds"), 3),
+            "staleness": max(step.get("training/staleness", 0) for step in steps),
+            "busy": {pool: timeline.share(timeline.times(row=pool)) for pool in ("train", "answer")},
+            "reward": timeline.share(timeline.times(op="reward")),
+            "generate_and_update": timeline.share(both(timeline.times(op="generate"), timeline.times(op="update"))),
+            "gpu_utilization": utilization.between(*timeline.wall_clock()),
+        }
         for stage in ("generate", "reward", "logprob", "update", "weight_sync"):
             result[mode][stage + "_s"] = round(median(steps, "timing_s/" + stage), 4)
+        result[mode]["stages"] = timeline.excerpt(10, 12)
     return result
 
 
@@ -128,7 +144,8 @@ def main():
     parser.add_argument("--tokenizer", default="models/smollm2-135m-instruct", help="folder with the files of a tokenizer")
     parser.add_argument("--model", default="qwen2.5-0.5b", choices=sorted(SHAPES))
     parser.add_argument("--only", default="switch,sync", help="of: " + ", ".join(MEASUREMENTS))
-    parser.add_argument("--reward-seconds", type=float, default=2.0)
+    parser.add_argument("--reward-seconds", type=float, default=0.3)
+    parser.add_argument("--modes", default="sync,one_step_off,async", help="of --only async")
     parser.add_argument("--sluice", default=os.environ.get("SLUICE", str(ROOT / "build/bin/sluice")))
     parser.add_argument("keys", nargs="*", help="key=value of the job")
     options = parser.parse_args()

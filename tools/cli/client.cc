@@ -105,6 +105,26 @@ absl::StatusOr<v1::Job> Client::Watch(const std::string& job_id, int64_t after_r
   }
 }
 
+absl::StatusOr<v1::Job> Client::History(const std::string& job_id,
+                                        const std::function<void(const v1::JobEvent&)>& on_event) {
+  ASSIGN_OR_RETURN(v1::Job job, Get(job_id));
+  grpc::ClientContext context;
+  v1::WatchJobRequest request;
+  request.set_job_id(job_id);
+  const auto stream = stub_->WatchJob(&context, request);
+  v1::WatchJobResponse update;
+  while (stream->Read(&update)) {
+    on_event(update.event());
+    if (update.event().resource_version() < job.resource_version()) continue;
+    // All of a final job's events are there too, and the stream would end by itself; of another it would go on.
+    context.TryCancel();
+    stream->Finish();
+    return job;
+  }
+  RETURN_IF_ERROR(Explain(stream->Finish()));
+  return job;
+}
+
 absl::Status Client::Logs(const v1::GetJobLogsRequest& request,
                           const std::function<void(const std::string&)>& on_data) {
   grpc::ClientContext context;

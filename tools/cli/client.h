@@ -28,6 +28,9 @@ class Client {
   absl::StatusOr<v1::Job> Watch(const std::string& job_id, int64_t after_resource_version,
                                 const std::function<void(const v1::WatchJobResponse&)>& on_update);
 
+  // Gives the events that there are to `on_event`, and returns the job as it is after them.
+  absl::StatusOr<v1::Job> History(const std::string& job_id, const std::function<void(const v1::JobEvent&)>& on_event);
+
   // Gives the log's pieces to `on_data` until its end (with `follow`, until the job is final).
   absl::Status Logs(const v1::GetJobLogsRequest& request, const std::function<void(const std::string&)>& on_data);
 

@@ -28,6 +28,7 @@ void AddConfigCommand(CLI::App& app, Action& action);
 void AddEvalCommand(CLI::App& app, const GlobalOptions& global, Action& action);
 void AddGenerateCommand(CLI::App& app, const GlobalOptions& global, Action& action);
 void AddReplayCommand(CLI::App& app, const GlobalOptions& global, Action& action);
+void AddTimelineCommand(CLI::App& app, const GlobalOptions& global, Action& action);
 void AddVersionCommand(CLI::App& app, const GlobalOptions& global, Action& action);
 
 }  // namespace sluice::cli

@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
   sluice::cli::AddEvalCommand(app, global, action);
   sluice::cli::AddGenerateCommand(app, global, action);
   sluice::cli::AddReplayCommand(app, global, action);
+  sluice::cli::AddTimelineCommand(app, global, action);
   sluice::cli::AddVersionCommand(app, global, action);
   try {
     app.parse(argc, argv);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "common/proto_time.h"
 #include "tools/cli/progress_text.h"
 
 namespace sluice::cli {
@@ -32,12 +33,8 @@ void SetBlockStyle(YAML::Node node) {
   }
 }
 
-absl::Time TimeOf(const google::protobuf::Timestamp& timestamp) {
-  return absl::FromUnixSeconds(timestamp.seconds()) + absl::Nanoseconds(timestamp.nanos());
-}
-
 std::string Ago(const google::protobuf::Timestamp& timestamp, absl::Time now) {
-  return timestamp.seconds() == 0 ? "-" : ShortDuration(now - TimeOf(timestamp));
+  return timestamp.seconds() == 0 ? "-" : ShortDuration(now - FromTimestamp(timestamp));
 }
 
 std::string Steps(const v1::Progress& progress) {

@@ -2,6 +2,9 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "common/logging.h"
 #include "tools/cli/commands.h"
@@ -9,6 +12,8 @@
 #include "tools/cli/job_arguments.h"
 #include "tools/cli/job_view.h"
 #include "tools/cli/local_run.h"
+#include "tools/cli/timeline.h"
+#include "tools/cli/trace_file.h"
 
 namespace sluice::cli {
 namespace {
@@ -17,6 +22,7 @@ struct RunOptions {
   JobArguments job;
   bool dry_run = false;
   bool verbose = false;
+  std::string trace_file;  // empty: none
   LocalRunOptions local;
 };
 
@@ -28,14 +34,28 @@ int Run(const RunOptions& options, Format format) {
     std::printf("%s is valid\n", options.job.file.c_str());
     return kOk;
   }
+  std::optional<TraceFile> trace;
+  if (!options.trace_file.empty()) {
+    auto created = TraceFile::Create(options.trace_file);
+    if (!created.ok()) return ReportError(created.status());
+    trace = *std::move(created);
+  }
   // Before any thread starts, so that none of them takes the signals.
   BlockSignals();
   static_cast<void>(SetLogLevel(options.verbose ? "info" : "warning"));
   JobView view(format);
-  const auto job =
-      RunHere(*spec, options.local, [&](const std::string&, const v1::WatchJobResponse& update) { view.Show(update); });
+  std::vector<v1::StageSpan> spans;
+  const auto on_update = [&](const std::string&, const v1::WatchJobResponse& update) {
+    view.Show(update);
+    if (trace.has_value()) spans.insert(spans.end(), update.event().spans().begin(), update.event().spans().end());
+  };
+  const auto job = RunHere(*spec, options.local, on_update);
   if (!job.ok()) return ReportError(job.status());
   view.Finish(*job);
+  if (trace.has_value()) {
+    if (format == Format::kTable) std::fputs(FormatTimeline(Summarize(spans)).c_str(), stdout);
+    if (const absl::Status written = trace->Write(spans, *job); !written.ok()) return ReportError(written);
+  }
   return ExitCodeOf(*job);
 }
 
@@ -49,6 +69,8 @@ void AddRunCommand(CLI::App& app, const GlobalOptions& global, Action& action) {
   command->add_flag("-v,--verbose", options->verbose, "Show what controller and worker log");
   command->add_option("--metrics", options->local.metrics_address,
                       "Serve /metrics there while the job runs, such as 127.0.0.1:9102");
+  command->add_option("--trace", options->trace_file,
+                      "Write there when each stage ran, for ui.perfetto.dev or chrome://tracing");
   command->add_option("--engine", options->local.engine_binary,
                       "The engine program (default: sluice-engine beside this one)");
   command->callback(
