@@ -43,9 +43,16 @@ void MetricSums::AddMin(absl::string_view name, double value) {
 }
 
 void MetricSums::AddSpread(absl::string_view name, double value) {
-  AddMean(absl::StrCat(name, "/mean"), value);
-  AddMax(absl::StrCat(name, "/max"), value);
-  AddMin(absl::StrCat(name, "/min"), value);
+  Spread spread;
+  spread.Add(value);
+  AddSpread(name, spread);
+}
+
+void MetricSums::AddSpread(absl::string_view name, const Spread& spread) {
+  if (spread.sum.weight == 0) return;
+  AddMean(absl::StrCat(name, "/mean"), spread.sum);
+  AddMax(absl::StrCat(name, "/max"), spread.largest);
+  AddMin(absl::StrCat(name, "/min"), spread.smallest);
 }
 
 std::string MetricSums::Serialize() const {

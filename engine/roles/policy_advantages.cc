@@ -76,18 +76,22 @@ absl::Status PolicyRole::AdvantageStage(Step* step) {
   if (InfoOf(policy_.advantage.estimator).needs_groups) {
     step->metrics.AddSum("training/flat_groups", static_cast<double>(advantages.counts.flat_groups));
   }
+  Spread of_advantages, of_returns, of_rewards;
   for (size_t i = 0; i < step->answers.size(); ++i) {
     if (!step->answers[i].learned) continue;
     double reward = *rewards[i].score;
     for (int64_t t = tokens.sequences[i].begin; t < tokens.sequences[i].end; ++t) {
       if (!inputs.batch.Counts(t)) continue;
       const auto place = static_cast<size_t>(t);
-      step->metrics.AddSpread("critic/advantages", advantages.advantage[place]);
-      step->metrics.AddSpread("critic/returns", advantages.returns[place]);
+      of_advantages.Add(advantages.advantage[place]);
+      of_returns.Add(advantages.returns[place]);
       if (!token_rewards.empty()) reward += token_rewards[place];
     }
-    step->metrics.AddSpread("critic/rewards", reward);
+    of_rewards.Add(reward);
   }
+  step->metrics.AddSpread("critic/advantages", of_advantages);
+  step->metrics.AddSpread("critic/returns", of_returns);
+  step->metrics.AddSpread("critic/rewards", of_rewards);
   return absl::OkStatus();
 }
 

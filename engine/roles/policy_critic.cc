@@ -27,9 +27,11 @@ absl::Status PolicyRole::ValuesStage(Step* step) {
   if (critic_ == nullptr) return NotOfThisRecipe("values");
   RETURN_IF_ERROR(communicator_->Agree(critic_->FillValues(absl::MakeSpan(step->answers))));
   step->flops += AnswerFlops(critic_->parameters()->config(), step->answers) / 3;
+  Spread of_values;
   for (const Answer& answer : step->answers) {
-    for (const float value : answer.value) step->metrics.AddSpread("critic/values", value);
+    for (const float value : answer.value) of_values.Add(value);
   }
+  step->metrics.AddSpread("critic/values", of_values);
   return absl::OkStatus();
 }
 

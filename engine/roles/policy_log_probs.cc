@@ -7,7 +7,7 @@ namespace sluice::engine {
 
 absl::Status PolicyRole::FillLogProbs(CausalLm& model, absl::Span<const PackedAnswers> micro_batches,
                                       std::vector<float> Answer::*array, absl::Span<Answer> answers,
-                                      MetricSums* entropy) const {
+                                      WeightedSum* entropy) const {
   for (const PackedAnswers& packed : micro_batches) {
     ASSIGN_OR_RETURN(const TokenScores scores,
                      model.Score(packed.batch, {.temperature = policy_.temperature, .entropy = entropy != nullptr}));
@@ -15,7 +15,7 @@ absl::Status PolicyRole::FillLogProbs(CausalLm& model, absl::Span<const PackedAn
     if (entropy == nullptr) continue;
     for (const Sequence& sequence : packed.sequences) {
       for (int64_t slot = sequence.begin; slot < sequence.end; ++slot) {
-        entropy->AddMean("actor/entropy", scores.entropy[static_cast<size_t>(slot)]);
+        entropy->Add(scores.entropy[static_cast<size_t>(slot)]);
       }
     }
   }
@@ -25,13 +25,14 @@ absl::Status PolicyRole::FillLogProbs(CausalLm& model, absl::Span<const PackedAn
 absl::Status PolicyRole::LogProbStage(Step* step) {
   const int64_t token_slots = spec_.data().max_token_len_per_gpu();
   int64_t micro_batches = 0;
+  WeightedSum entropy;
   const absl::Status filled = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const std::vector<PackedAnswers> packed, PackAllAnswers(step->answers, token_slots));
     micro_batches = static_cast<int64_t>(packed.size());
-    return FillLogProbs(*model_, packed, &Answer::old_log_prob, absl::MakeSpan(step->answers),
-                        /*entropy=*/&step->metrics);
+    return FillLogProbs(*model_, packed, &Answer::old_log_prob, absl::MakeSpan(step->answers), &entropy);
   }();
   RETURN_IF_ERROR(communicator_->Agree(filled));
+  step->metrics.AddMean("actor/entropy", entropy);
   step->flops += AnswerFlops(parameters_->config(), step->answers) / 3;
   step->metrics.AddMax("micro_batches", static_cast<double>(micro_batches));
   step->metrics.AddSum("token_slots", static_cast<double>(micro_batches * token_slots));

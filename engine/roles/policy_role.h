@@ -166,7 +166,7 @@ class PolicyRole : public ModelRole {
                                             MetricSums* metrics) const;
   // `array` of the answers in the micro-batches, and their entropy where that is not null.
   absl::Status FillLogProbs(CausalLm& model, absl::Span<const PackedAnswers> micro_batches,
-                            std::vector<float> Answer::*array, absl::Span<Answer> answers, MetricSums* entropy) const;
+                            std::vector<float> Answer::*array, absl::Span<Answer> answers, WeightedSum* entropy) const;
   // Mean divergence of the answers' tokens from the reference, by k1, over all ranks of the world. Collective there.
   absl::StatusOr<double> MeasureDivergence(absl::Span<Answer> answers);
 

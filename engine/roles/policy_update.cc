@@ -57,12 +57,14 @@ absl::Status PolicyRole::SelectFor(const std::vector<int32_t>& chosen, int64_t u
   const uint64_t seed = static_cast<uint64_t>(spec_.trainer().seed()) + static_cast<uint64_t>(step->step) * 1'000'003 +
                         static_cast<uint64_t>(update);
   RETURN_IF_ERROR(SelectTokens(policy_.selection, chosen, log_prob, seed, answers, *communicator_));
+  WeightedSum share;
   for (const int32_t place : chosen) {
     const Answer& answer = answers[static_cast<size_t>(place)];
     for (size_t t = 0; t < answer.selected.size(); ++t) {
-      if (answer.Counts(t)) step->metrics.AddMean("actor/selected_tokens", answer.selected[t]);
+      if (answer.Counts(t)) share.Add(answer.selected[t]);
     }
   }
+  step->metrics.AddMean("actor/selected_tokens", share);
   return absl::OkStatus();
 }
 
