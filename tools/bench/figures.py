@@ -117,6 +117,20 @@ def transitions(model, title, switch_goal, sync_goal):
     )  # fmt: skip
 
 
+def slow_reward(model, title):
+    """A reward that takes as long as the GPUs' work, in each mode."""
+    figures = []
+    for mode in ("sync", "one_step_off", "async"):
+        figures += [
+            Figure(f"{mode}/step_s", f"mode `{mode}`: a step", "s", field("step_s", mode=mode), higher_is_better=False),
+            Figure(f"{mode}/train_busy", f"mode `{mode}`: the GPU that trains has a stage", "of the time", field("train_busy", mode=mode)),
+            Figure(f"{mode}/generate_and_update", f"mode `{mode}`: a generation and an update run at once", "of the time",
+                   field("generate_and_update", mode=mode)),
+        ]  # fmt: skip
+    return Work(f"slow_reward-{model}", f"{title}: a GPU trains, one answers, the reward sleeps 0.3 s a step",
+                f"--only async --model {model} --reward-seconds 0.3", tuple(figures), gpus=2, program="transitions.py")  # fmt: skip
+
+
 # Steps are few where one is long: the timed half still lasts seconds, and the power cap binds within the first second.
 # Both sides do the same work; where a model with fp32 moments would not fit, ours are bf16 as the peer's always are.
 WORKS = (
@@ -167,6 +181,7 @@ WORKS = (
          ("collectives --gpus 2",), gpus=2),
     *transitions("qwen2.5-0.5b", "Qwen2.5-0.5B, bf16", 100, 20),
     *transitions("qwen2.5-7b", "Qwen2.5-7B, bf16", None, 150),
+    slow_reward("qwen2.5-0.5b", "Qwen2.5-0.5B, bf16"),
     Work("cross_entropy", "Head and loss, T16384 H896 V151936, forward + backward", "kernels --filter cross_entropy", (
         Figure("ms", "time", "ms", field("ms", kernel="cross_entropy_both_1000mib", model="qwen2.5-0.5b"),
                field("ms"), 24, False),

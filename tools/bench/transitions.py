@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What lies between training and generation at a published model's size, with random weights: a JSON line for each.
+"""What lies between training and generation at a published model's size, with random weights: a JSON line for each and, of async, for each mode.
 
     tools/bench/transitions.py [--model qwen2.5-0.5b] [--only switch,sync,async] [--tokenizer FOLDER] [key=value ...]
 
   switch  one GPU for both: seconds to take the room for keys and values and to give it back
   sync    a GPU for each: seconds of the stage weight_sync, and bytes a second. Needs two GPUs
   async   a GPU for each and a reward that takes --reward-seconds a step, in each of --modes: seconds of a step; the share of
-          the time in which each pool had a stage of the device (`busy`), and in which a generation and an update ran at once
+          the time in which each pool had a stage of the device (`*_busy`), and in which a generation and an update ran at once
           (`generate_and_update`), by `sluice run --trace`; and in which each GPU ran something, by nvidia-smi. Needs two GPUs
 
 Medians of the steps but the first two; shares are of the time between the end of step 2 and the last four, beside
@@ -92,15 +92,15 @@ def median(steps, name):
 
 def switch(jobs):
     steps = jobs.steps("switch", "configs/grpo_smollm2_arithmetic.yaml")
-    return {"switch_ms": round(1e3 * median(steps, "timing_s/switch"), 2), "step_s": round(median(steps, "perf/seconds"), 4),
-            "generate_s": round(median(steps, "timing_s/generate"), 4)}  # fmt: skip
+    yield {"switch_ms": round(1e3 * median(steps, "timing_s/switch"), 2), "step_s": round(median(steps, "perf/seconds"), 4),
+           "generate_s": round(median(steps, "timing_s/generate"), 4)}  # fmt: skip
 
 
 def sync(jobs):
     steps = jobs.steps("sync", "configs/dataflow_two_pools_arithmetic.yaml")
     seconds = median(steps, "timing_s/weight_sync")
     weights = 2 * parameters(jobs.options.model)
-    return {"weight_sync_ms": round(1e3 * seconds, 2), "gib": round(weights / 2**30, 2), "gb_per_s": round(weights / seconds / 1e9, 1)}
+    yield {"weight_sync_ms": round(1e3 * seconds, 2), "gib": round(weights / 2**30, 2), "gb_per_s": round(weights / seconds / 1e9, 1)}
 
 
 def slow(jobs):
@@ -108,7 +108,6 @@ def slow(jobs):
     answers = 32 * 16  # of a step of the configuration
     processes = 8
     reward.write_text(SLOW_REWARD.format(seconds=jobs.options.reward_seconds * processes / answers))
-    result = {"reward_seconds": jobs.options.reward_seconds}
     for mode in jobs.options.modes.split(","):
         trace = jobs.folder / f"slow-{mode}.json"
         with Utilization() as utilization:
@@ -122,18 +121,20 @@ def slow(jobs):
                 steps=STEPS_OF_A_TIMELINE, options=["--trace", str(trace)],
             )  # fmt: skip
         timeline = Timeline(trace, 2, LAST_OF_A_TIMELINE)
-        result[mode] = {
+        result = {
+            "mode": mode,
+            "reward_seconds": jobs.options.reward_seconds,
             "step_s": round(median(steps, "perf/seconds"), 3),
             "staleness": max(step.get("training/staleness", 0) for step in steps),
-            "busy": {pool: timeline.share(timeline.times(row=pool)) for pool in ("train", "answer")},
+            "train_busy": timeline.share(timeline.times(row="train")),
+            "answer_busy": timeline.share(timeline.times(row="answer")),
             "reward": timeline.share(timeline.times(op="reward")),
             "generate_and_update": timeline.share(both(timeline.times(op="generate"), timeline.times(op="update"))),
             "gpu_utilization": utilization.between(*timeline.wall_clock()),
         }
         for stage in ("generate", "reward", "logprob", "update", "weight_sync"):
-            result[mode][stage + "_s"] = round(median(steps, "timing_s/" + stage), 4)
-        result[mode]["stages"] = timeline.excerpt(10, 12)
-    return result
+            result[stage + "_s"] = round(median(steps, "timing_s/" + stage), 4)
+        yield {**result, "stages": timeline.excerpt(10, 12)}
 
 
 MEASUREMENTS = {"switch": switch, "sync": sync, "async": slow}
@@ -152,7 +153,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         jobs = Jobs(options, pathlib.Path(folder))
         for name in options.only.split(","):
-            print(json.dumps({"what": name, "model": options.model, **MEASUREMENTS[name](jobs)}), flush=True)
+            for line in MEASUREMENTS[name](jobs):
+                print(json.dumps({"what": name, "model": options.model, **line}), flush=True)
 
 
 if __name__ == "__main__":
