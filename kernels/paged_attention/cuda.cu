@@ -1,3 +1,5 @@
+// For whatever does not fit tensor_cores.cu.
+//
 // A block has one query token and up to eight of the query heads that share a key/value head, so each key and value is
 // read once for all of them. Its warps take the keys in turns of 32. For scores a lane has one key; for the weighted
 // values the lanes share the columns and every key is read by all. Each warp keeps a running maximum, sum and output
@@ -9,6 +11,7 @@
 #include "kernels/cuda/values.cuh"
 #include "kernels/cuda/workspace.h"
 #include "kernels/paged_attention/backends.h"
+#include "kernels/paged_attention/tensor_cores.h"
 #include "kernels/visit_dtype.h"
 
 namespace sluice::kernels::cuda {
@@ -229,6 +232,7 @@ absl::Status Run(const PagedAppend& args, Stream stream) {
 absl::Status Forward(const PagedAttention& args, Stream stream) {
   const int64_t tokens = args.q.dim(0);
   if (tokens == 0) return absl::OkStatus();
+  if (FitsTensorCores(args)) return ForwardOnTensorCores(args, stream);
   return VisitFloating(args.q.dtype, [&](auto zero) {
     using T = DeviceType<decltype(zero)>;
     constexpr float kLog2E = 1.44269504f;
