@@ -2,10 +2,14 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -22,6 +26,7 @@
 #include "kernels/embedding/embedding.h"
 #include "kernels/flat/flat.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/paged_attention/paged_attention.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rope/rope.h"
 #include "kernels/swiglu/swiglu.h"
@@ -51,7 +56,7 @@ class Bench {
 
   absl::Status RunAll() {
     for (const auto& part : {&Bench::Norms, &Bench::Rope, &Bench::Swiglu, &Bench::Sums, &Bench::Embedding,
-                             &Bench::Optimizer, &Bench::Products, &Bench::Head, &Bench::Attention}) {
+                             &Bench::Optimizer, &Bench::Products, &Bench::Head, &Bench::Attention, &Bench::Decoding}) {
       RETURN_IF_ERROR((this->*part)());
     }
     return absl::OkStatus();
@@ -331,6 +336,56 @@ class Bench {
     return Report("cross_entropy_product", 0, product, [&] {
       return kernels::Run(kernels::MatMul{.a = hidden, .b = weight, .transpose_b = true, .c = logits}, stream_);
     });
+  }
+
+  // One token of each sequence and the keys and values before it; the longest sequence is twice the shortest.
+  absl::Status Decode(int64_t sequences, int64_t longest) {
+    const std::string name = absl::StrCat("paged_attention_", sequences, "x", longest);
+    if (!IsWanted(name)) return absl::OkStatus();
+    constexpr int64_t kPage = 16;
+    const int64_t width = (longest + kPage - 1) / kPage, pages = sequences * width;
+    std::vector<int32_t> table(static_cast<size_t>(pages)), rows(static_cast<size_t>(sequences)), positions;
+    std::iota(table.begin(), table.end(), 0);
+    std::shuffle(table.begin(), table.end(), std::mt19937(1));
+    std::iota(rows.begin(), rows.end(), 0);
+    double keys = 0;
+    for (int64_t i = 0; i < sequences; ++i) {
+      const int64_t length = longest / 2 + longest / 2 * (i + 1) / sequences;
+      positions.push_back(static_cast<int32_t>(length - 1));
+      keys += static_cast<double>(length);
+    }
+    std::shuffle(positions.begin(), positions.end(), std::mt19937(2));
+    ASSIGN_OR_RETURN(const RandomTensor q, Make(kB, {sequences, s_.heads, s_.head_dim}));
+    ASSIGN_OR_RETURN(const RandomTensor out, Make(kB, {sequences, s_.heads, s_.head_dim}));
+    ASSIGN_OR_RETURN(const RandomTensor k_cache, Make(kB, {pages, kPage, s_.kv_heads, s_.head_dim}));
+    ASSIGN_OR_RETURN(const RandomTensor v_cache, Make(kB, {pages, kPage, s_.kv_heads, s_.head_dim}));
+    ASSIGN_OR_RETURN(const RandomTensor device_table, Make(DType::kInt32, {sequences, width}));
+    ASSIGN_OR_RETURN(const RandomTensor device_rows, Make(DType::kInt32, {sequences}));
+    ASSIGN_OR_RETURN(const RandomTensor device_positions, Make(DType::kInt32, {sequences}));
+    RETURN_IF_ERROR(CopyTensor(kernels::ConstTensorView(table.data(), {sequences, width}), device_table));
+    RETURN_IF_ERROR(CopyTensor(kernels::ConstTensorView(rows.data(), {sequences}), device_rows));
+    RETURN_IF_ERROR(CopyTensor(kernels::ConstTensorView(positions.data(), {sequences}), device_positions));
+    const double bytes = keys * 4 * static_cast<double>(s_.kv_heads * s_.head_dim);
+    return Report(name, bytes, 0, [&] {
+      return kernels::Forward(kernels::PagedAttention{.q = q,
+                                                      .k_cache = k_cache,
+                                                      .v_cache = v_cache,
+                                                      .block_table = device_table,
+                                                      .cu_seqlens = {},
+                                                      .context_lengths = {},
+                                                      .sequences = device_rows,
+                                                      .positions = device_positions,
+                                                      .scale = 1.0f / std::sqrt(static_cast<float>(s_.head_dim)),
+                                                      .out = out},
+                              stream_);
+    });
+  }
+
+  absl::Status Decoding() {
+    for (const auto& [sequences, longest] : {std::pair<int64_t, int64_t>(256, 1024), {512, 512}, {16, 4096}}) {
+      RETURN_IF_ERROR(Decode(sequences, longest));
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Attention() {

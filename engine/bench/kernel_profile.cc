@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 
 namespace sluice::engine {
@@ -132,6 +134,19 @@ absl::StatusOr<KernelProfile> StopKernelProfile() {
   std::sort(profile.kernels.begin(), profile.kernels.end(),
             [](const KernelTime& a, const KernelTime& b) { return a.microseconds > b.microseconds; });
   return profile;
+}
+
+void PrintKernelProfile(const KernelProfile& profile) {
+  std::cerr << absl::StrFormat("%10s %7s %6s  %s\n", "us", "calls", "part", "kernel");
+  for (const KernelTime& kernel : profile.kernels) {
+    std::cerr << absl::StrFormat("%10.1f %7d %5.1f%%  %s\n", kernel.microseconds, kernel.calls,
+                                 100 * kernel.microseconds / profile.elapsed_microseconds, kernel.name);
+  }
+  std::cerr << absl::StrFormat("%10.1f elapsed, %.1f busy, %.1f idle\n", profile.elapsed_microseconds,
+                               profile.busy_microseconds, profile.elapsed_microseconds - profile.busy_microseconds);
+  if (profile.communication_microseconds == 0) return;
+  std::cerr << absl::StrFormat("%10.1f communication, %.1f of it while nothing else ran\n",
+                               profile.communication_microseconds, profile.exposed_communication_microseconds);
 }
 
 }  // namespace sluice::engine

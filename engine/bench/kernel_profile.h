@@ -29,4 +29,7 @@ struct KernelProfile {
 absl::Status StartKernelProfile();
 absl::StatusOr<KernelProfile> StopKernelProfile();
 
+// As a table to standard error.
+void PrintKernelProfile(const KernelProfile& profile);
+
 }  // namespace sluice::engine

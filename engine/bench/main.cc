@@ -6,6 +6,7 @@
 #include "common/status_macros.h"
 #include "engine/bench/bench_ranks.h"
 #include "engine/bench/collective_bench.h"
+#include "engine/bench/generate_bench.h"
 #include "engine/bench/kernel_bench.h"
 #include "engine/bench/model_shapes.h"
 #include "engine/bench/train_bench.h"
@@ -33,10 +34,6 @@ int Main(int argc, char** argv) {
   bool no_tuning = false, no_master_weights = false, no_graphs = false;
   TrainBenchOptions train;
   CLI::App* train_command = app.add_subcommand("train", "Training steps: tokens/s, MFU, memory");
-  train_command->add_option("--model", train.model, "Shape of a published model")
-      ->check(CLI::IsMember(ModelShapeNames()))
-      ->capture_default_str();
-  train_command->add_option("--layers", train.layers, "Layers in place of the model's own");
   train_command->add_option("--tokens", train.tokens, "Token slots of a micro-batch")->capture_default_str();
   train_command->add_option("--seq", train.sequence, "Longest sequence")->capture_default_str();
   train_command->add_option("--shortest", train.shortest, "Shortest sequence as a part of the longest; rows are packed")
@@ -47,9 +44,6 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   train_command->add_option("--steps", train.steps, "Steps; the second half is timed")
       ->check(CLI::Range(4, 1000000))
-      ->capture_default_str();
-  train_command->add_option("--dtype", dtype, "Weights and activations")
-      ->check(CLI::IsMember({"bf16", "fp32"}))
       ->capture_default_str();
   train_command->add_option("--moments", moments, "AdamW's moments")
       ->check(CLI::IsMember({"bf16", "fp32"}))
@@ -69,10 +63,44 @@ int Main(int argc, char** argv) {
   CLI::App* kernel_command =
       app.add_subcommand("kernels", "Each kernel: GB/s or TFLOP/s, and the part of what the machine gives");
   kernel_command->add_option("--filter", kernel.filter, "Only kernels whose name contains this");
-  train_command->add_option("--device", device, "cuda, cpu or auto")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+
+  GenerateBenchOptions generate;
+  CLI::App* generate_command = app.add_subcommand("generate", "Answers to prompts: tokens/s, milliseconds a pass");
+  generate_command->add_option("--prompts", generate.prompts, "Prompts, all different")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  for (CLI::App* command : {train_command, kernel_command}) {
+  generate_command->add_option("--answers", generate.answers, "Answers to each prompt")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  generate_command->add_option("--prompt", generate.prompt, "Tokens of a prompt")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  generate_command->add_option("--answer", generate.answer, "Tokens of an answer")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  generate_command->add_option("--sequences", generate.sequences, "Answers in a pass, at most")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  generate_command->add_option("--temperature", generate.temperature, "0: the most likely token")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  generate_command->add_flag("--profile", generate.profile,
+                             "Passes of one more run, kernel by kernel, to standard error");
+  std::string model = train.model;
+  int64_t layers = 0;
+  for (CLI::App* command : {train_command, generate_command}) {
+    command->add_option("--model", model, "Shape of a published model")
+        ->check(CLI::IsMember(ModelShapeNames()))
+        ->capture_default_str();
+    command->add_option("--layers", layers, "Layers in place of the model's own");
+    command->add_option("--dtype", dtype, "Weights and activations")
+        ->check(CLI::IsMember({"bf16", "fp32"}))
+        ->capture_default_str();
+    command->add_option("--device", device, "cuda, cpu or auto")
+        ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+        ->capture_default_str();
+  }
+  for (CLI::App* command : {train_command, generate_command, kernel_command}) {
     command->add_flag("--no-tuning", no_tuning, "Take cuBLASLt's first proposal for each product");
     command->add_option("--tuning-file", tuning_file, "Keep the choices of algorithm in this file");
   }
@@ -93,18 +121,29 @@ int Main(int argc, char** argv) {
   if (StartsRanks(ranks)) return Report(RunRanks(ranks, argc, argv));
 
   kernels::Device chosen;
-  if (const absl::Status status = Prepare(*train_command ? device : "cuda", !no_tuning, tuning_file, &chosen);
+  if (const absl::Status status =
+          Prepare(*train_command || *generate_command ? device : "cuda", !no_tuning, tuning_file, &chosen);
       !status.ok())
     return Report(status);
   if (*kernel_command) {
     kernel.stream = EngineStream(chosen);
     return Report(RunKernelBench(kernel));
   }
+  const kernels::DType chosen_dtype = dtype == "bf16" ? kernels::DType::kBFloat16 : kernels::DType::kFloat32;
+  if (*generate_command) {
+    generate.model = model;
+    generate.layers = layers;
+    generate.device = chosen;
+    generate.dtype = chosen_dtype;
+    return Report(RunGenerateBench(generate));
+  }
   absl::StatusOr<std::unique_ptr<Communicator>> communicator = Connect(ranks, chosen);
   if (!communicator.ok()) return Report(communicator.status());
   if (*collective_command) return Report(RunCollectiveBench(EngineStream(chosen), **communicator));
   train.device = chosen;
-  train.dtype = dtype == "bf16" ? kernels::DType::kBFloat16 : kernels::DType::kFloat32;
+  train.model = model;
+  train.layers = layers;
+  train.dtype = chosen_dtype;
   train.optimizer_options.moments_dtype = moments == "bf16" ? kernels::DType::kBFloat16 : kernels::DType::kFloat32;
   train.optimizer_options.master_weights = !no_master_weights;
   train.model_options.cuda_graphs = train.optimizer_options.cuda_graphs = !no_graphs;

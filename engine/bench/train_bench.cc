@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/build_info.h"
 #include "common/status_macros.h"
@@ -154,19 +153,6 @@ int64_t PeakDeviceBytes(kernels::Device device) {
   return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
 }
 
-void PrintProfile(const KernelProfile& profile) {
-  std::cerr << absl::StrFormat("%10s %7s %6s  %s\n", "us", "calls", "part", "kernel");
-  for (const KernelTime& kernel : profile.kernels) {
-    std::cerr << absl::StrFormat("%10.1f %7d %5.1f%%  %s\n", kernel.microseconds, kernel.calls,
-                                 100 * kernel.microseconds / profile.elapsed_microseconds, kernel.name);
-  }
-  std::cerr << absl::StrFormat("%10.1f elapsed, %.1f busy, %.1f idle\n", profile.elapsed_microseconds,
-                               profile.busy_microseconds, profile.elapsed_microseconds - profile.busy_microseconds);
-  if (profile.communication_microseconds == 0) return;
-  std::cerr << absl::StrFormat("%10.1f communication, %.1f of it while nothing else ran\n",
-                               profile.communication_microseconds, profile.exposed_communication_microseconds);
-}
-
 }  // namespace
 
 absl::Status RunTrainBench(const TrainBenchOptions& given, Communicator& communicator) {
@@ -246,7 +232,7 @@ absl::Status RunTrainBench(const TrainBenchOptions& given, Communicator& communi
   RETURN_IF_ERROR(Synchronize(options.device));
   if (!prints) return absl::OkStatus();
   ASSIGN_OR_RETURN(const KernelProfile profile, StopKernelProfile());
-  PrintProfile(profile);
+  PrintKernelProfile(profile);
   return absl::OkStatus();
 }
 
