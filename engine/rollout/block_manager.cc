@@ -7,7 +7,10 @@
 namespace sluice::engine {
 
 BlockManager::BlockManager(int64_t blocks, int64_t block_size, bool prefix_sharing)
-    : block_size_(block_size), prefix_sharing_(prefix_sharing), blocks_(static_cast<size_t>(blocks)) {
+    : block_size_(block_size),
+      prefix_sharing_(prefix_sharing),
+      blocks_(static_cast<size_t>(blocks)),
+      references_(blocks_.size()) {
   for (int32_t block = 0; block < static_cast<int32_t>(blocks); ++block) {
     free_.push_back(block);
     blocks_[static_cast<size_t>(block)] = {.name = contents_.end(), .free = std::prev(free_.end())};
@@ -31,8 +34,7 @@ std::vector<int32_t> BlockManager::Match(std::span<const int32_t> tokens) const 
 
 void BlockManager::Adopt(std::span<const int32_t> blocks) {
   for (const int32_t id : blocks) {
-    Block& block = blocks_[static_cast<size_t>(id)];
-    if (block.references++ == 0) free_.erase(block.free);
+    if (references_[static_cast<size_t>(id)]++ == 0) free_.erase(blocks_[static_cast<size_t>(id)].free);
   }
 }
 
@@ -46,7 +48,7 @@ absl::Status BlockManager::Grow(int64_t tokens, std::vector<int32_t>& blocks) {
     const int32_t id = free_.front();
     free_.pop_front();
     Unname(id);
-    blocks_[static_cast<size_t>(id)].references = 1;
+    references_[static_cast<size_t>(id)] = 1;
     blocks.push_back(id);
   }
   return absl::OkStatus();
@@ -85,8 +87,8 @@ void BlockManager::Unname(int32_t id) {
 void BlockManager::Release(std::vector<int32_t>& blocks) {
   // From the last on: a page is needed again only with those before it, so those behind are given away first.
   for (auto id = blocks.rbegin(); id != blocks.rend(); ++id) {
+    if (--references_[static_cast<size_t>(*id)] > 0) continue;
     Block& block = blocks_[static_cast<size_t>(*id)];
-    if (--block.references > 0) continue;
     const bool empty = block.name == contents_.end();
     block.free = free_.insert(empty ? free_.begin() : free_.end(), *id);
   }

@@ -27,7 +27,8 @@ class BlockManager {
   int64_t block_size() const { return block_size_; }
   int64_t total_blocks() const { return static_cast<int64_t>(blocks_.size()); }
   int64_t free_blocks() const { return static_cast<int64_t>(free_.size()); }  // nobody refers to them
-  int32_t references(int32_t block) const { return blocks_[static_cast<size_t>(block)].references; }
+  int32_t references(int32_t block) const { return references_[static_cast<size_t>(block)]; }
+  std::span<const int32_t> references() const { return references_; }  // of every page
   int64_t BlocksFor(int64_t tokens) const { return (tokens + block_size_ - 1) / block_size_; }
 
   // The full pages that hold the beginning of `tokens`, but never all of them: one token at least is left to compute,
@@ -55,9 +56,8 @@ class BlockManager {
   // the same page exist once in the table; a page that is computed a second time stays unnamed.
   using Contents = std::pair<int32_t, std::vector<int32_t>>;
   struct Block {
-    int32_t references = 0;
     std::map<Contents, int32_t>::iterator name;  // contents_.end(): unnamed
-    std::list<int32_t>::iterator free;           // its place in free_; if references == 0
+    std::list<int32_t>::iterator free;           // its place in free_, if nobody refers to it
   };
 
   void Unname(int32_t block);
@@ -65,6 +65,7 @@ class BlockManager {
   const int64_t block_size_;
   const bool prefix_sharing_;
   std::vector<Block> blocks_;
+  std::vector<int32_t> references_;       // to each
   std::list<int32_t> free_;               // longest unused first; those without contents before all others
   std::map<Contents, int32_t> contents_;  // to the page
 };

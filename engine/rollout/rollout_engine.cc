@@ -46,6 +46,14 @@ absl::Status CheckIds(absl::Span<const int32_t> ids, int64_t vocabulary, const c
   return absl::OkStatus();
 }
 
+RolloutModelOptions ModelOptionsOf(const RolloutOptions& options) {
+  return {.blocks = options.cache_tokens / options.block_size,
+          .block_size = options.block_size,
+          .max_batched_tokens = options.max_num_batched_tokens,
+          .max_sequences = options.max_num_seqs,
+          .max_model_len = options.max_model_len};
+}
+
 size_t HashOf(std::span<const int32_t> ids) { return absl::HashOf(absl::MakeConstSpan(ids.data(), ids.size())); }
 
 }  // namespace
@@ -54,11 +62,7 @@ RolloutEngine::RolloutEngine(const Parameters* parameters, const Tokenizer* toke
     : parameters_(parameters),
       tokenizer_(tokenizer),
       options_(options),
-      model_(parameters, {.blocks = options.cache_tokens / options.block_size,
-                          .block_size = options.block_size,
-                          .max_batched_tokens = options.max_num_batched_tokens,
-                          .max_sequences = options.max_num_seqs,
-                          .max_model_len = options.max_model_len}),
+      model_(parameters, ModelOptionsOf(options)),
       blocks_(options.cache_tokens / options.block_size, options.block_size, options.prefix_sharing) {}
 
 absl::StatusOr<std::unique_ptr<RolloutEngine>> RolloutEngine::Create(const Parameters* parameters,
@@ -66,6 +70,10 @@ absl::StatusOr<std::unique_ptr<RolloutEngine>> RolloutEngine::Create(const Param
                                                                      const RolloutOptions& options) {
   RETURN_IF_ERROR(Annotate(CheckOptions(options), "rollout"));
   return std::unique_ptr<RolloutEngine>(new RolloutEngine(parameters, tokenizer, options));
+}
+
+int64_t RolloutEngine::BytesFor(const Parameters& parameters, const RolloutOptions& options) {
+  return RolloutModel::BytesFor(parameters, ModelOptionsOf(options));
 }
 
 absl::Status RolloutEngine::AllocateCache() { return model_.Allocate(); }
@@ -124,13 +132,10 @@ absl::Status RolloutEngine::Add(RolloutRequest request) {
   return absl::OkStatus();
 }
 
-SchedulerState RolloutEngine::StateForScheduler(std::vector<int32_t>& references) const {
+SchedulerState RolloutEngine::StateForScheduler() const {
   SchedulerState state;
   state.free_blocks = blocks_.free_blocks();
-  for (int32_t block = 0; block < static_cast<int32_t>(blocks_.total_blocks()); ++block) {
-    references.push_back(blocks_.references(block));
-  }
-  state.references = references;
+  state.references = blocks_.references();
   // By prompt: who computes its full pages just now. Its other samples wait for them, for a pass or a few.
   absl::flat_hash_map<size_t, const RolloutSequence*> leaders;
   const auto shared_tokens = [&](const RolloutSequence& sequence) {
@@ -142,8 +147,10 @@ SchedulerState RolloutEngine::StateForScheduler(std::vector<int32_t>& references
       leaders.try_emplace(HashOf(sequence->prompt()), sequence.get());
     }
   }
+  // More than there is room for beside those that run are not asked about: looking up their pages takes its time.
+  int64_t room = options_.max_num_seqs - static_cast<int64_t>(running_.size());
   for (const Sequence& sequence : waiting_) {
-    if (static_cast<int64_t>(state.waiting.size()) >= options_.max_num_seqs) break;
+    if (room <= 0) break;
     const std::vector<int32_t> matched = blocks_.Match(sequence->tokens());
     WaitingRequest waiting = {.tokens = sequence->length(),
                               .cached = static_cast<int64_t>(matched.size()) * options_.block_size};
@@ -155,6 +162,7 @@ SchedulerState RolloutEngine::StateForScheduler(std::vector<int32_t>& references
       const auto [leader, first] = leaders.try_emplace(HashOf(sequence->prompt()), sequence.get());
       waiting.waits_for_prefix = !first && std::ranges::equal(leader->second->prompt(), sequence->prompt());
     }
+    room -= !waiting.waits_for_prefix;
     state.waiting.push_back(waiting);
   }
   return state;
@@ -263,11 +271,10 @@ std::vector<RolloutSample> RolloutEngine::Commit(const std::vector<Chunk>& chunk
 absl::StatusOr<std::vector<RolloutSample>> RolloutEngine::Step() {
   if (idle()) return std::vector<RolloutSample>();
   if (!model_.allocated()) return absl::FailedPreconditionError("the rollout's cache is not allocated");
-  std::vector<int32_t> references;
   const SchedulerDecision decision = Schedule({.max_batched_tokens = options_.max_num_batched_tokens,
                                                .max_sequences = options_.max_num_seqs,
                                                .block_size = options_.block_size},
-                                              StateForScheduler(references));
+                                              StateForScheduler());
   ASSIGN_OR_RETURN(const std::vector<Chunk> chunks, Prepare(decision));
   if (chunks.empty()) {
     if (!decision.preempted.empty()) return std::vector<RolloutSample>();

@@ -39,6 +39,9 @@ class RolloutEngine {
   static absl::StatusOr<std::unique_ptr<RolloutEngine>> Create(const Parameters* parameters, const Tokenizer* tokenizer,
                                                                const RolloutOptions& options);
 
+  // What AllocateCache takes with these options.
+  static int64_t BytesFor(const Parameters& parameters, const RolloutOptions& options);
+
   RolloutEngine(const RolloutEngine&) = delete;
   RolloutEngine& operator=(const RolloutEngine&) = delete;
 
@@ -83,7 +86,7 @@ class RolloutEngine {
 
   RolloutEngine(const Parameters* parameters, const Tokenizer* tokenizer, const RolloutOptions& options);
   absl::Status CheckRequest(const RolloutRequest& request) const;
-  SchedulerState StateForScheduler(std::vector<int32_t>& references) const;
+  SchedulerState StateForScheduler() const;
   void Preempt(size_t count);  // the last of running_
   absl::StatusOr<std::vector<Chunk>> Prepare(const SchedulerDecision& decision);
   absl::StatusOr<std::vector<kernels::SampledToken>> Draw(const std::vector<Chunk>& chunks,

@@ -43,7 +43,8 @@ struct WaitingRequest {
 
 struct SchedulerState {
   std::vector<RunningRequest> running;  // in the order of their admission
-  std::vector<WaitingRequest> waiting;  // in the order of the queue; those behind max_sequences need not be there
+  std::vector<WaitingRequest>
+      waiting;  // in the order of the queue; those behind the last that may be admitted need not be there
   int64_t free_blocks = 0;
   std::span<const int32_t> references;  // of each page
 };

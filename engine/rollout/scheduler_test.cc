@@ -107,9 +107,7 @@ TEST(SchedulerTest, RandomRolloutsEndAndKeepTheInvariants) {
     while (!running.empty() || !waiting.empty()) {
       ASSERT_LT(++passes, 5000) << "ROLLOUT-5";
       SchedulerState state;
-      std::vector<int32_t> references;
-      for (int32_t page = 0; page < static_cast<int32_t>(pages); ++page) references.push_back(blocks.references(page));
-      state.references = references;
+      state.references = blocks.references();
       state.free_blocks = blocks.free_blocks();
       for (const Request& request : running) {
         state.running.push_back({.tokens = static_cast<int64_t>(request.tokens.size()),
