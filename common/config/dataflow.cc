@@ -48,11 +48,12 @@ v1::OptimSpec CriticOptim(const v1::JobSpec& spec) {
   return optim;
 }
 
-int64_t KvCacheTokens(const v1::JobSpec& spec) {
-  constexpr int64_t kMost = 131'072;
+int64_t KvCacheTokens(const v1::JobSpec& spec, bool on_gpu) {
+  constexpr int64_t kMostOnCpu = 131'072;
   if (spec.rollout().kv_cache_tokens() > 0) return spec.rollout().kv_cache_tokens();
   const int64_t longest = spec.data().max_prompt_length() + spec.data().max_response_length();
-  return std::max(longest, std::min(kMost, spec.rollout().max_num_seqs() * longest));
+  const int64_t of_all = spec.rollout().max_num_seqs() * longest;
+  return std::max(longest, on_gpu ? of_all : std::min(kMostOnCpu, of_all));
 }
 
 bool ComparesWithAnother(const v1::JobSpec& spec) { return NeedsReference(spec) && !spec.reference().path().empty(); }

@@ -42,8 +42,10 @@ bool HasStage(const v1::JobSpec& spec, const std::string& op);
 // Whether groups of answers that are all equally good are left out of steps.
 bool FiltersGroups(const v1::JobSpec& spec);
 
-// Tokens that the cache of keys and values holds on one rank: rollout.kv_cache_tokens, or what it chooses.
-int64_t KvCacheTokens(const v1::JobSpec& spec);
+// The most tokens that the cache of keys and values holds on one rank: rollout.kv_cache_tokens or, where that is 0,
+// those of rollout.max_num_seqs answers of full length. On a GPU it may be fewer then (rollout.gpu_memory_utilization);
+// on the CPU it is no more than 131,072.
+int64_t KvCacheTokens(const v1::JobSpec& spec, bool on_gpu);
 
 // Whether the job compares with a reference model: one more model, without gradients, as the run began with it or of
 // reference.path; a teacher is one.

@@ -163,8 +163,8 @@ TEST(IdleKeysTest, EveryRuleIsAboutAKeyAndTried) {
   std::set<std::string> tried;
   for (const KeyCase& c : Cases()) tried.insert(KeyOf(c));
   // Those whose idle job is said above or below.
-  tried.insert(
-      {"rollout.val_kwargs.n", "rollout.val_kwargs.temperature", "rollout.top_k", "rollout.top_p", "rollout.min_p"});
+  tried.insert({"rollout.val_kwargs.n", "rollout.val_kwargs.temperature", "rollout.top_k", "rollout.top_p",
+                "rollout.min_p", "rollout.gpu_memory_utilization"});
   for (const IdleRule& rule : IdleRules()) {
     for (const char* path : rule.keys) {
       const Key* key = Schema::Get().Find(path);
@@ -188,6 +188,10 @@ TEST(IdleKeysTest, GreedyAnswersAndNoValidation) {
               ElementsAre("rollout.val_kwargs.n does nothing: data.val_files is empty",
                           "rollout.val_kwargs.temperature does nothing: data.val_files is empty"));
   EXPECT_THAT(IdleKeys(MinimalJob({"recipe=grpo", "rollout.val_kwargs.n=3"})), IsEmpty());
+  EXPECT_THAT(
+      IdleKeys(MinimalJob({"recipe=grpo", "rollout.kv_cache_tokens=4096", "rollout.gpu_memory_utilization=0.5"})),
+      ElementsAre("rollout.gpu_memory_utilization does nothing: rollout.kv_cache_tokens is 4096"));
+  EXPECT_THAT(IdleKeys(MinimalJob({"recipe=grpo", "rollout.gpu_memory_utilization=0.5"})), IsEmpty());
 }
 
 TEST(IdleKeysTest, WhatTheRecipeSetsIsNotSaid) {

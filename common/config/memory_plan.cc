@@ -235,10 +235,13 @@ std::vector<Plan::Memory> MemoryOf(const v1::JobSpec& spec, const JobModels& mod
     add_forward_only(reward.label == "model" ? "reward" : absl::StrCat("reward ", reward.label), reward.facts);
   }
   if (!plan.dataflow.empty() && has_rollout) {
-    const int64_t tokens = KvCacheTokens(spec);
+    const bool on_gpu = MemoryDevice(spec.engine()) == "cuda";
+    const bool chosen = on_gpu && spec.rollout().kv_cache_tokens() == 0;
+    const int64_t tokens = KvCacheTokens(spec, on_gpu);
     const int64_t per_token = 2 * model.layers * model.key_value_heads * model.head_dim * storage;
     memory.push_back({"key/value cache", tokens * per_token,
-                      absl::StrCat(FormatCount(tokens), " tokens x ", FormatBytes(per_token))});
+                      absl::StrCat(FormatCount(tokens), " tokens x ", FormatBytes(per_token),
+                                   chosen ? ", fewer where the GPU has not the room" : "")});
   }
   add_activations("", model);
   if (KindOfRecipe(spec.recipe()) == RecipeKind::kDistillation) {

@@ -216,6 +216,19 @@ TEST(PlanTest, MemoryOfTheWorkspace) {
             int64_t{2} * 8 * 2 * 4096 * 4096);
 }
 
+TEST(PlanTest, MemoryOfKeysAndValues) {
+  const auto cache = [](std::vector<std::string> overrides) {
+    overrides.insert(overrides.begin(), {"recipe=grpo", "data.max_prompt_length=100", "data.max_response_length=100",
+                                         "rollout.max_num_seqs=2000"});
+    return MemoryParts(overrides, Model()).at("key/value cache");
+  };
+  constexpr int64_t kToken = 2 * 2 * 4 * 4;  // keys and values of 2 layers and 4 elements
+  EXPECT_EQ(cache({}), 131'072 * kToken);
+  EXPECT_EQ(cache({"rollout.max_num_seqs=4"}), 4 * 200 * kToken);
+  EXPECT_EQ(cache({"engine.device=cuda"}), 2000 * 200 * kToken);
+  EXPECT_EQ(cache({"engine.device=cuda", "rollout.kv_cache_tokens=4096"}), 4096 * kToken);
+}
+
 TEST(PlanTest, MemoryNamesItsDevice) {
   for (const auto& [device, shown] :
        {std::pair("cpu", "memory per rank on cpu"), {"cuda", "memory per rank on cuda"}, {"auto", "on cuda"}}) {

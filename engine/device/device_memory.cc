@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <cuda_runtime_api.h>
 
 #include <cstring>
@@ -14,6 +15,18 @@
 #include "kernels/aten_view.h"
 
 namespace sluice::engine {
+
+absl::StatusOr<int64_t> FreeDeviceBytes(kernels::Device device) {
+  EngineStream(device);  // makes it the current one
+  size_t free_bytes = 0, total_bytes = 0;
+  const cudaError_t error = cudaMemGetInfo(&free_bytes, &total_bytes);
+  if (error != cudaSuccess) {
+    return absl::InternalError(absl::StrCat("the free memory of the GPU: ", cudaGetErrorString(error)));
+  }
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(device.index));
+  constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return static_cast<int64_t>(free_bytes) + stats.reserved_bytes[kAll].current - stats.allocated_bytes[kAll].current;
+}
 
 absl::StatusOr<DeviceMemory> DeviceMemory::Allocate(int64_t bytes, kernels::Device device) {
   const c10::Device where(device.is_cpu() ? c10::DeviceType::CPU : c10::DeviceType::CUDA,

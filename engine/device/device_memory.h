@@ -14,6 +14,10 @@ namespace sluice::engine {
 // Every block starts at, and every tensor carved from one should start at, a multiple of this many bytes.
 inline constexpr int64_t kMemoryAlignment = 256;
 
+// Bytes of the GPU that an allocation can have: what the driver has free and what LibTorch's allocator keeps for later.
+// Internal: CUDA does not tell. REQUIRES: device is a GPU.
+absl::StatusOr<int64_t> FreeDeviceBytes(kernels::Device device);
+
 // A block filled with zeros at allocation. Copies share the block (they are handles); the last one frees it.
 class DeviceMemory {
  public:

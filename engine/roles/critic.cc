@@ -19,13 +19,13 @@ namespace sluice::engine {
 namespace {
 
 // What the policy has taken is gone already; the workspace is shared with it.
-absl::Status CheckMemoryOfCritic(const v1::JobSpec& spec, const ModelConfig& config) {
+absl::Status CheckMemoryOfCritic(const v1::JobSpec& spec, const ModelConfig& config, kernels::Device device) {
   v1::JobSpec alone = spec;
   alone.mutable_algorithm()->set_use_kl_in_reward(false);
   alone.mutable_actor()->set_use_kl_loss(false);
   MemoryNeeds needs = NeedsOnCuda(alone, config, /*optimizer=*/true, {});
   needs.workspace = 0;
-  return Annotate(CheckFreeMemory(needs, spec), "critic, beside the policy");
+  return Annotate(CheckFreeMemory(needs, spec, device), "critic, beside the policy");
 }
 
 absl::StatusOr<ModelConfig> ConfigOf(const v1::JobSpec& spec) {
@@ -73,7 +73,7 @@ absl::StatusOr<std::unique_ptr<Critic>> Critic::Open(const v1::JobSpec& spec, ke
   const absl::StatusOr<ModelConfig> config = ConfigOf(spec);
   RETURN_IF_ERROR(Annotate(config.status(), key));
   RETURN_IF_ERROR(Annotate(CheckVocabularySize(*config, tokenizer_vocab_size), key));
-  if (device.is_cuda()) RETURN_IF_ERROR(CheckMemoryOfCritic(job, *config));
+  if (device.is_cuda()) RETURN_IF_ERROR(CheckMemoryOfCritic(job, *config, device));
   ASSIGN_OR_RETURN(
       critic->parameters_,
       OpenParameters(ModelOf(spec), key, *config, ParametersOptionsOf(spec, device, /*gradients=*/true), warnings));

@@ -1,7 +1,5 @@
 #include "engine/roles/memory_check.h"
 
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -14,6 +12,8 @@
 #include "common/config/memory_plan.h"
 #include "common/config/readable.h"
 #include "common/config/recipes.h"
+#include "common/status_macros.h"
+#include "engine/device/device_memory.h"
 #include "engine/model/causal_lm.h"
 #include "engine/model/parameter_layout.h"
 #include "engine/optim/adamw_optimizer.h"
@@ -107,13 +107,9 @@ absl::Status CheckMemory(const MemoryNeeds& needs, int64_t free_bytes, const v1:
                                                    "; to need less, ", absl::StrJoin(Remedies(spec), ", or ")));
 }
 
-absl::Status CheckFreeMemory(const MemoryNeeds& needs, const v1::JobSpec& spec) {
-  size_t free_bytes = 0, total_bytes = 0;
-  const cudaError_t error = cudaMemGetInfo(&free_bytes, &total_bytes);
-  if (error != cudaSuccess) {
-    return absl::InternalError(absl::StrCat("the free memory of the GPU: ", cudaGetErrorString(error)));
-  }
-  return CheckMemory(needs, static_cast<int64_t>(free_bytes), spec);
+absl::Status CheckFreeMemory(const MemoryNeeds& needs, const v1::JobSpec& spec, kernels::Device device) {
+  ASSIGN_OR_RETURN(const int64_t free_bytes, FreeDeviceBytes(device));
+  return CheckMemory(needs, free_bytes, spec);
 }
 
 }  // namespace sluice::engine

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "engine/model/model_config.h"
+#include "kernels/device.h"
 #include "sluice/v1/job.pb.h"
 
 namespace sluice::engine {
@@ -36,7 +37,7 @@ MemoryNeeds NeedsOnCuda(const v1::JobSpec& spec, const ModelConfig& config, bool
 // make them smaller. Pure.
 absl::Status CheckMemory(const MemoryNeeds& needs, int64_t free_bytes, const v1::JobSpec& spec);
 
-// CheckMemory with the free memory of the current GPU. Internal: CUDA does not tell.
-absl::Status CheckFreeMemory(const MemoryNeeds& needs, const v1::JobSpec& spec);
+// CheckMemory with the free memory of this GPU. Internal: CUDA does not tell.
+absl::Status CheckFreeMemory(const MemoryNeeds& needs, const v1::JobSpec& spec, kernels::Device device);
 
 }  // namespace sluice::engine

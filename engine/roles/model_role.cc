@@ -170,7 +170,7 @@ absl::Status ModelRole::OpenModel() {
         NeedsOnCuda(here, config, with_optimizer, row_lengths(), reference.has_value() ? &*reference : nullptr);
     if (!pool_.actor) needs.gradients = needs.optimizer = 0;
     if (!pool_.reference) needs.reference = 0;
-    RETURN_IF_ERROR(CheckFreeMemory(needs, spec_));
+    RETURN_IF_ERROR(CheckFreeMemory(needs, spec_, device_));
   }
   std::vector<std::string> warnings;
   const ParametersOptions options = ParametersOptionsOf(spec_, device_, trains());

@@ -1,9 +1,13 @@
 // PolicyRole: from prompts to answers, dealt to the ranks.
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/readable.h"
+#include "common/logging.h"
 #include "common/status_macros.h"
+#include "engine/device/device_memory.h"
 #include "engine/roles/answer_balance.h"
 #include "engine/roles/policy_role.h"
 
@@ -14,6 +18,20 @@ namespace {
 constexpr uint64_t kBaselineStreams = uint64_t{1} << 61;
 
 }  // namespace
+
+absl::Status PolicyRole::OpenRollout() {
+  if (rollout_ != nullptr) return absl::OkStatus();
+  std::optional<int64_t> free_bytes;
+  if (device_.is_cuda()) {
+    ASSIGN_OR_RETURN(free_bytes, FreeDeviceBytes(device_));
+  }
+  const RolloutOptions options = RolloutOptionsOf(spec_, *parameters_, free_bytes);
+  LoggerFor("engine").Info(absl::StrCat("room for ", options.cache_tokens,
+                                        " tokens of keys and values, with activations ",
+                                        FormatBytes(RolloutEngine::BytesFor(*parameters_, options))));
+  ASSIGN_OR_RETURN(rollout_, RolloutEngine::Create(parameters_.get(), &encoder_->tokenizer(), options));
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::vector<Answer>> PolicyRole::GenerateAnswers(const GenerateOrder& order) {
   std::vector<Answer> answers;
@@ -35,6 +53,7 @@ absl::StatusOr<std::vector<Answer>> PolicyRole::GenerateAnswers(const GenerateOr
   // Room for keys and values is only there while answers are generated: the switch between training and generation is
   // to take it and to give it back.
   const absl::Time start = absl::Now();
+  RETURN_IF_ERROR(OpenRollout());
   RETURN_IF_ERROR(rollout_->AllocateCache());
   rollout_->set_weight_version(steps_done_);
   const absl::Time allocated = absl::Now();

@@ -67,10 +67,6 @@ absl::Status PolicyRole::OpenRest() {
   if (train_ == nullptr) return absl::OkStatus();
   step_since_ = absl::Now();
   if (NeedsReference(spec_) && pool_.reference) RETURN_IF_ERROR(OpenReference());
-  if (pool_.rollout) {
-    ASSIGN_OR_RETURN(rollout_,
-                     RolloutEngine::Create(parameters_.get(), &encoder_->tokenizer(), RolloutOptionsOf(spec_)));
-  }
   for (const Scorer& scorer : scorers_) {
     for (RewardModel* model : scorer.models) {
       RETURN_IF_ERROR(Annotate(model->Load(spec_, device_), "reward model, beside the policy"));
@@ -268,7 +264,7 @@ absl::StatusOr<v1::CheckpointResult> PolicyRole::SaveCheckpoint(const v1::SaveCh
 
 absl::StatusOr<v1::ValidationMetrics> PolicyRole::InferBatch(const v1::InferBatchOp& op) {
   if (has_policy()) RETURN_IF_ERROR(RequireModel());
-  if (validation_ == nullptr || (pool_.rollout && rollout_ == nullptr)) {
+  if (validation_ == nullptr) {
     return absl::FailedPreconditionError("data.val_files: there are none to validate on");
   }
   const absl::Time start = absl::Now();

@@ -159,6 +159,8 @@ class PolicyRole : public ModelRole {
   absl::Status AddUpStages(absl::Span<const Scored> scored, absl::Span<Answer> answers, absl::Span<Answer> baselines,
                            MetricSums* metrics);
 
+  // Makes rollout_, once: when it is needed everything else has its memory, and its cache gets of what is left.
+  absl::Status OpenRollout();
   // Of this rank; no collective.
   absl::StatusOr<std::vector<Answer>> GenerateAnswers(const GenerateOrder& order);
   absl::StatusOr<StageResults> ScoreAnswers(const Scorer& scorer, const PromptDataset& prompts,
@@ -213,7 +215,7 @@ class PolicyRole : public ModelRole {
   std::unique_ptr<PromptDataset> validation_;         // null: no validation files
   std::vector<Scorer> scorers_;                       // in the order in which their scores are added up
   bool judged_ = true;                                // false: reward `none`, whose scores say nothing
-  std::unique_ptr<RolloutEngine> rollout_;            // null: on another pool
+  std::unique_ptr<RolloutEngine> rollout_;            // null: on another pool, or not needed yet
   std::unique_ptr<Parameters> reference_parameters_;  // null: nothing is compared with a reference, or elsewhere
   std::unique_ptr<CausalLm> reference_;
   std::unique_ptr<Critic> critic_;  // null: the estimator needs no values

@@ -22,13 +22,13 @@ namespace {
 constexpr char kHead[] = "score.weight";
 
 // What is there already is gone; the workspace is shared.
-absl::Status CheckMemoryOf(const v1::JobSpec& spec, const ModelConfig& config) {
+absl::Status CheckMemoryOf(const v1::JobSpec& spec, const ModelConfig& config, kernels::Device device) {
   v1::JobSpec alone = spec;
   alone.set_recipe("sft");  // no reference model and no critic
   alone.mutable_engine()->set_forward_only(true);
   MemoryNeeds needs = NeedsOnCuda(alone, config, /*optimizer=*/false, {});
   needs.workspace = 0;
-  return CheckFreeMemory(needs, spec);
+  return CheckFreeMemory(needs, spec, device);
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<RewardModel>> RewardModel::Open(const std::string
 }
 
 absl::Status RewardModel::Load(const v1::JobSpec& spec, kernels::Device device) {
-  if (device.is_cuda()) RETURN_IF_ERROR(CheckMemoryOf(spec, config_));
+  if (device.is_cuda()) RETURN_IF_ERROR(CheckMemoryOf(spec, config_, device));
   absl::MutexLock lock(&mutex_);
   std::vector<std::string> warnings;  // of names that the model does not have; the folder has its head
   ASSIGN_OR_RETURN(parameters_,
