@@ -117,6 +117,12 @@ def transitions(model, title, switch_goal, sync_goal):
     )  # fmt: skip
 
 
+def generation(name, title, ours):
+    figures = (Figure("tokens_per_s", "tokens/s", "tok/s", field("tokens_per_s")),
+               Figure("median_pass_ms", "a pass", "ms", field("median_pass_ms"), higher_is_better=False))  # fmt: skip
+    return Work(f"generate-{name}", title, "generate " + ours, figures)
+
+
 def slow_reward(model, title):
     """A reward that takes as long as the GPUs' work, in each mode."""
     figures = []
@@ -182,6 +188,17 @@ WORKS = (
     *transitions("qwen2.5-0.5b", "Qwen2.5-0.5B, bf16", 100, 20),
     *transitions("qwen2.5-7b", "Qwen2.5-7B, bf16", None, 150),
     slow_reward("qwen2.5-0.5b", "Qwen2.5-0.5B, bf16"),
+    generation("0.5b-512x512", "Qwen2.5-0.5B, bf16: 16 answers of 512 tokens to each of 32 prompts",
+               "--model qwen2.5-0.5b --prompts 32 --answers 16 --prompt 64 --answer 512"),
+    generation("0.5b-128x1024", "Qwen2.5-0.5B, bf16: 16 answers of 1,024 tokens to each of 8 prompts",
+               "--model qwen2.5-0.5b --prompts 8 --answers 16 --prompt 64 --answer 1024"),
+    generation("7b-256x512", "Qwen2.5-7B, bf16: 16 answers of 512 tokens to each of 16 prompts",
+               "--model qwen2.5-7b --prompts 16 --answers 16 --prompt 64 --answer 512"),
+    Work("paged_attention", "Attention of one token each to keys and values in pages", "kernels --filter paged_attention", tuple(
+        Figure(f"{shape}_{size}", f"{sizes}, {tokens}", "ms",
+               field("ms", kernel=f"paged_attention_{shape}", model=size), higher_is_better=False)
+        for size, sizes in {"qwen2.5-0.5b": "14/2 heads of 64", "llama3-8b": "32/8 heads of 128"}.items()
+        for shape, tokens in {"256x1024": "256 sequences of 512-1,024", "512x512": "512 of 256-512", "16x4096": "16 of 2,048-4,096"}.items())),
     Work("cross_entropy", "Head and loss, T16384 H896 V151936, forward + backward", "kernels --filter cross_entropy", (
         Figure("ms", "time", "ms", field("ms", kernel="cross_entropy_both_1000mib", model="qwen2.5-0.5b"),
                field("ms"), 24, False),
