@@ -62,6 +62,11 @@ void NotesOnCuda(const v1::EngineSpec& engine, const ModelFacts& model, Notes* n
     return;
   }
   const bool recordable = IsRecordable(engine, model.head_dim);
+  if (engine.model_dtype() == "fp32") {
+    notes->push_back(
+        "engine.model_dtype fp32 on CUDA: attention sequence by sequence, products without bf16's tensor cores; bf16 "
+        "is many times faster");
+  }
   if (engine.full_determinism()) {
     notes->push_back(absl::StrCat("engine.full_determinism: reruns on CUDA give the same bits",
                                   engine.gemm_autotune() ? "; engine.gemm_autotune does nothing" : ""));

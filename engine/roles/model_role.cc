@@ -173,6 +173,10 @@ absl::Status ModelRole::OpenModel() {
     RETURN_IF_ERROR(CheckFreeMemory(needs, spec_, device_));
   }
   std::vector<std::string> warnings;
+  if (device_.is_cuda() && trains() && spec_.engine().model_dtype() == "fp32") {
+    warnings.push_back(
+        "engine.model_dtype fp32 is many times slower on a GPU than bf16, which keeps exact fp32 masters");
+  }
   const ParametersOptions options = ParametersOptionsOf(spec_, device_, trains());
   ASSIGN_OR_RETURN(parameters_, OpenParameters(spec_.model(), "model.path", config, options, warnings));
   Warn(warnings);
