@@ -1,20 +1,26 @@
 #include "engine/roles/generate_operation.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "engine/device/device_memory.h"
+#include "engine/rollout/cache_size.h"
 #include "engine/rollout/rollout_engine.h"
 
 namespace sluice::engine {
 namespace {
 
-// At once; the rest of the prompts follows as answers end.
-constexpr int64_t kMostSequences = 32;
-constexpr int64_t kBlockSize = 16;
+// Answers at once, the rest follows as they end; tokens computed at once, of prompts and answers.
+struct AtOnce {
+  int64_t answers, tokens;
+};
+constexpr AtOnce kOnCpu = {32, 512}, kOnGpu = {256, 8192};
+constexpr double kPartOfFreeMemory = 0.8;  // on a GPU, as rollout.gpu_memory_utilization
 
 absl::StatusOr<std::vector<int32_t>> EncodePrompt(const std::string& prompt, bool apply_chat_template,
                                                   const ChatRowEncoder& encoder) {
@@ -81,12 +87,18 @@ absl::StatusOr<v1::GenerateResult> RunGenerate(const v1::GenerateOp& op, const C
   v1::GenerateResult result;
   if (requests.empty()) return result;
 
+  const kernels::Device device = parameters.device();
+  const AtOnce at_once = device.is_cuda() ? kOnGpu : kOnCpu;
+  int64_t room = std::numeric_limits<int64_t>::max();
+  if (device.is_cuda()) {
+    ASSIGN_OR_RETURN(const int64_t free_bytes, FreeDeviceBytes(device));
+    room = static_cast<int64_t>(kPartOfFreeMemory * static_cast<double>(free_bytes));
+  }
   RolloutOptions options;
-  options.block_size = kBlockSize;
   options.max_model_len = longest + op.max_new_tokens();
-  options.max_num_seqs = std::min(static_cast<int64_t>(requests.size()), kMostSequences);
-  options.max_num_batched_tokens = 512;
-  options.cache_tokens = options.max_num_seqs * ((options.max_model_len + kBlockSize - 1) / kBlockSize * kBlockSize);
+  options.max_num_seqs = std::min(static_cast<int64_t>(requests.size()), at_once.answers);
+  options.max_num_batched_tokens = at_once.tokens;
+  options.cache_tokens = CacheTokensWithin(room, options, parameters);
   ASSIGN_OR_RETURN(const auto rollout, RolloutEngine::Create(&parameters, &encoder.tokenizer(), options));
   RETURN_IF_ERROR(rollout->AllocateCache());
   ASSIGN_OR_RETURN(const std::vector<RolloutSample> answers, rollout->Generate(std::move(requests)));

@@ -7,7 +7,7 @@
 #include "common/config/rewards_from_spec.h"
 #include "common/status.h"
 #include "common/status_macros.h"
-#include "engine/rollout/rollout_engine.h"
+#include "engine/rollout/cache_size.h"
 
 namespace sluice::engine {
 namespace {
@@ -155,21 +155,8 @@ RolloutOptions RolloutOptionsOf(const v1::JobSpec& spec, const Parameters& param
   options.max_num_batched_tokens = spec.rollout().max_num_batched_tokens();
   options.max_num_seqs = std::min(spec.rollout().max_num_seqs(), options.max_num_batched_tokens);
   if (!free_bytes.has_value() || spec.rollout().kv_cache_tokens() > 0) return options;
-  const auto page_of = [&](int64_t tokens) {
-    return (tokens + options.block_size - 1) / options.block_size * options.block_size;
-  };
-  // An answer's last page is its own: none of them is full.
-  options.cache_tokens = options.max_num_seqs * page_of(options.max_model_len);
-  RolloutOptions least = options;
-  least.cache_tokens = page_of(options.max_model_len);
-  const int64_t at_least = RolloutEngine::BytesFor(parameters, least);
-  const int64_t at_most = RolloutEngine::BytesFor(parameters, options);
   const double room = spec.rollout().gpu_memory_utilization() * static_cast<double>(*free_bytes);
-  if (options.max_num_seqs == 1 || static_cast<double>(at_most) <= room) return options;
-  const double per_token =
-      static_cast<double>(at_most - at_least) / static_cast<double>(options.cache_tokens - least.cache_tokens);
-  const double more = std::max(0.0, room - static_cast<double>(at_least)) / per_token;
-  options.cache_tokens = least.cache_tokens + static_cast<int64_t>(more) / options.block_size * options.block_size;
+  options.cache_tokens = CacheTokensWithin(static_cast<int64_t>(room), options, parameters);
   return options;
 }
 
