@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/readable.h"
 #include "common/logging.h"
+#include "common/status.h"
 #include "common/status_macros.h"
 #include "engine/device/device_memory.h"
 #include "engine/roles/answer_balance.h"
@@ -54,7 +55,9 @@ absl::StatusOr<std::vector<Answer>> PolicyRole::GenerateAnswers(const GenerateOr
   // to take it and to give it back.
   const absl::Time start = absl::Now();
   RETURN_IF_ERROR(OpenRollout());
-  RETURN_IF_ERROR(rollout_->AllocateCache());
+  RETURN_IF_ERROR(Annotate(rollout_->AllocateCache(), spec_.rollout().kv_cache_tokens() > 0
+                                                          ? "rollout.kv_cache_tokens asks for too much"
+                                                          : "rollout.gpu_memory_utilization asks for too much"));
   rollout_->set_weight_version(steps_done_);
   const absl::Time allocated = absl::Now();
   auto samples = rollout_->Generate(std::move(requests));
