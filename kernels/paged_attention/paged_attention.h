@@ -9,9 +9,9 @@
 // Source of the page table: Kwon et al. 2023 (PagedAttention), section 4.1.
 //
 // On the CPU the result for a query is a function of the query and of the keys and values it sees alone: the same bits
-// whatever else is in the batch, however its prompt was cut into chunks and wherever its pages lie. On CUDA, where which
-// query belongs to which sequence is told on the device, so that calls can be captured, it also depends on T: few tokens
-// are shared by more blocks.
+// whatever else is in the batch, however its prompt was cut into chunks and wherever its pages lie. On CUDA, where
+// which query belongs to which sequence is told on the device, so that calls can be captured, it also depends on T: few
+// tokens are shared by more blocks.
 #pragma once
 
 #include <cstdint>

@@ -14,8 +14,10 @@
 #include <cuda_bf16.h>
 #include <math_constants.h>
 
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/values.cuh"
 #include "kernels/cuda/workspace.h"
+#include "kernels/paged_attention/arguments.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -33,20 +35,7 @@ struct Tile {
   static constexpr int kBlockBytes = kWarps * kStages * 2 * kBytes;
 };
 
-struct Arguments {
-  const __nv_bfloat16* q;
-  __nv_bfloat16* out;
-  int64_t q_stride, out_stride;
-  const __nv_bfloat16* k_cache;
-  const __nv_bfloat16* v_cache;
-  int64_t page_stride;  // of both
-  const int32_t* table;
-  int64_t table_stride;
-  const int32_t* sequences;
-  const int32_t* positions;
-  int page_size, kv_heads, group, window;
-  float scale;  // times log2(e): weights are powers of two
-};
+using Arguments = AttendArguments<__nv_bfloat16>;
 
 // 16 bytes to shared memory, or zeros.
 __device__ __forceinline__ void CopyChunk(uint32_t to, const void* from, bool exists) {
@@ -87,12 +76,12 @@ __device__ __forceinline__ uint32_t PackPair(float low, float high) {
 
 // Over the four lanes that have a row.
 __device__ __forceinline__ float RowMax(float value) {
-  value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, 1));
-  return fmaxf(value, __shfl_xor_sync(0xffffffff, value, 2));
+  value = fmaxf(value, __shfl_xor_sync(kFullWarp, value, 1));
+  return fmaxf(value, __shfl_xor_sync(kFullWarp, value, 2));
 }
 __device__ __forceinline__ float RowSum(float value) {
-  value += __shfl_xor_sync(0xffffffff, value, 1);
-  return value + __shfl_xor_sync(0xffffffff, value, 2);
+  value += __shfl_xor_sync(kFullWarp, value, 1);
+  return value + __shfl_xor_sync(kFullWarp, value, 2);
 }
 
 // The tiles of one warp, of one key/value head of one sequence.
@@ -117,13 +106,14 @@ struct TileReader {
     int64_t own_offset = 0;
     if (own < keys) {
       const int page = own / args.page_size, entry = own - page * args.page_size;
-      own_offset = pages[page] * args.page_stride + (static_cast<int64_t>(entry) * args.kv_heads + kv_head) * kHeadDim;
+      own_offset =
+          pages[page] * args.k_page_stride + (static_cast<int64_t>(entry) * args.kv_heads + kv_head) * kHeadDim;
     }
 #pragma unroll
     for (int i = 0; i < Shape::kKeys * Shape::kChunks / 32; ++i) {
       const int place = lane + 32 * i;
       const int row = place / Shape::kChunks, chunk = place % Shape::kChunks;
-      const int64_t offset = __shfl_sync(0xffffffff, own_offset, row) + chunk * 8;
+      const int64_t offset = __shfl_sync(kFullWarp, own_offset, row) + chunk * 8;
       const uint32_t to = (row * Shape::kChunks + (chunk ^ (row & 7))) * 16;
       const bool exists = base + row < keys;
       CopyChunk(KeysOf(tile) + to, args.k_cache + offset, exists);
@@ -356,37 +346,17 @@ absl::Status Launch(const Arguments& args, int64_t tokens, cudaStream_t stream) 
   return args.group > 8 ? Launch<kHeadDim, true>(args, tokens, stream) : Launch<kHeadDim, false>(args, tokens, stream);
 }
 
-bool IsAligned(ConstTensorView view, int64_t bytes) {
-  return reinterpret_cast<uintptr_t>(view.data) % bytes == 0 && view.row_stride * SizeOf(view.dtype) % bytes == 0;
-}
-
 }  // namespace
 
 bool FitsTensorCores(const PagedAttention& args) {
   const int64_t head_dim = args.q.dim(2);
   return args.q.dtype == DType::kBFloat16 && (head_dim == 64 || head_dim == 128) && RowsStartAtPackets(args.k_cache) &&
          RowsStartAtPackets(args.v_cache) && args.k_cache.row_stride == args.v_cache.row_stride &&
-         IsAligned(args.q, sizeof(uint32_t));
+         RowsStartAtPackets(args.q);
 }
 
 absl::Status ForwardOnTensorCores(const PagedAttention& args, Stream stream) {
-  constexpr float kLog2E = 1.44269504f;
-  const Arguments arguments = {.q = static_cast<const __nv_bfloat16*>(args.q.data),
-                               .out = static_cast<__nv_bfloat16*>(args.out.data),
-                               .q_stride = args.q.row_stride,
-                               .out_stride = args.out.row_stride,
-                               .k_cache = static_cast<const __nv_bfloat16*>(args.k_cache.data),
-                               .v_cache = static_cast<const __nv_bfloat16*>(args.v_cache.data),
-                               .page_stride = args.k_cache.row_stride,
-                               .table = args.block_table.as<int32_t>(),
-                               .table_stride = args.block_table.row_stride,
-                               .sequences = args.sequences.as<int32_t>(),
-                               .positions = args.positions.as<int32_t>(),
-                               .page_size = static_cast<int>(args.k_cache.dim(1)),
-                               .kv_heads = static_cast<int>(args.k_cache.dim(2)),
-                               .group = static_cast<int>(args.q.dim(1) / args.k_cache.dim(2)),
-                               .window = static_cast<int>(std::max<int64_t>(args.window, 0)),
-                               .scale = args.scale * kLog2E};
+  const Arguments arguments = ArgumentsOf<__nv_bfloat16>(args);
   const int64_t tokens = args.q.dim(0);
   return args.q.dim(2) == 64 ? Launch<64>(arguments, tokens, HandleOf(stream))
                              : Launch<128>(arguments, tokens, HandleOf(stream));

@@ -6,7 +6,7 @@
 
 namespace sluice::kernels::cuda {
 
-// Of bf16, with heads of 64 or 128 elements, and rows that begin at 16 bytes.
+// Of bf16, with heads of 64 or 128 elements, rows that begin at 16 bytes, and caches laid out alike.
 bool FitsTensorCores(const PagedAttention& args);
 
 // As Forward. REQUIRES: FitsTensorCores(args), and it has a token.
