@@ -229,4 +229,19 @@ std::string StageName(const v1::StageRequest& request) {
   return field == nullptr ? "none" : field->name();
 }
 
+int64_t StepOf(const v1::StageRequest& request) {
+  switch (request.op_case()) {
+    case v1::StageRequest::kDataflow:
+      return request.dataflow().step();
+    case v1::StageRequest::kTrainBatch:
+      return request.train_batch().step();
+    case v1::StageRequest::kInferBatch:
+      return request.infer_batch().step();
+    case v1::StageRequest::kSaveCheckpoint:
+      return request.save_checkpoint().step();
+    default:
+      return 0;
+  }
+}
+
 }  // namespace sluice::controller

@@ -91,4 +91,7 @@ v1::JobSpec SpecOfAttempt(const v1::JobSpec& spec, int32_t attempt, const v1::Pr
 // `initialize`, `train_batch`, ... and the op of a data flow's stage: for labels and messages.
 std::string StageName(const v1::StageRequest& request);
 
+// The step that it is about; 0: it names none.
+int64_t StepOf(const v1::StageRequest& request);
+
 }  // namespace sluice::controller

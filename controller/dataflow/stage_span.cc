@@ -9,21 +9,6 @@ namespace {
 
 constexpr char kOnlyPool[] = "all";
 
-int64_t StepOf(const v1::StageRequest& request) {
-  switch (request.op_case()) {
-    case v1::StageRequest::kDataflow:
-      return request.dataflow().step();
-    case v1::StageRequest::kTrainBatch:
-      return request.train_batch().step();
-    case v1::StageRequest::kInferBatch:
-      return request.infer_batch().step();
-    case v1::StageRequest::kSaveCheckpoint:
-      return request.save_checkpoint().step();
-    default:
-      return 0;
-  }
-}
-
 bool RunsOn(const Stage& stage, const Pool& pool) {
   return stage.ranks.empty() ||
          std::any_of(stage.ranks.begin(), stage.ranks.end(), [&](int32_t rank) { return pool.Has(rank); });

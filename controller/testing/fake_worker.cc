@@ -11,21 +11,6 @@ namespace {
 
 std::string Key(const std::string& stage, int64_t step) { return absl::StrCat(stage, " ", step); }
 
-int64_t StepOf(const v1::StageRequest& stage) {
-  switch (stage.op_case()) {
-    case v1::StageRequest::kTrainBatch:
-      return stage.train_batch().step();
-    case v1::StageRequest::kInferBatch:
-      return stage.infer_batch().step();
-    case v1::StageRequest::kSaveCheckpoint:
-      return stage.save_checkpoint().step();
-    case v1::StageRequest::kDataflow:
-      return stage.dataflow().step();
-    default:
-      return 0;
-  }
-}
-
 }  // namespace
 
 void FakeWorker::FailStage(const std::string& stage, int64_t step, const absl::Status& status, int times) {
