@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,12 +33,9 @@ int Run(const RunOptions& options, Format format) {
     std::printf("%s is valid\n", options.job.file.c_str());
     return kOk;
   }
-  std::optional<TraceFile> trace;
-  if (!options.trace_file.empty()) {
-    auto created = TraceFile::Create(options.trace_file);
-    if (!created.ok()) return ReportError(created.status());
-    trace = *std::move(created);
-  }
+  const bool traces = !options.trace_file.empty();
+  auto trace = TraceFile::Create(options.trace_file);
+  if (!trace.ok()) return ReportError(trace.status());
   // Before any thread starts, so that none of them takes the signals.
   BlockSignals();
   static_cast<void>(SetLogLevel(options.verbose ? "info" : "warning"));
@@ -47,15 +43,15 @@ int Run(const RunOptions& options, Format format) {
   std::vector<v1::StageSpan> spans;
   const auto on_update = [&](const std::string&, const v1::WatchJobResponse& update) {
     view.Show(update);
-    if (trace.has_value()) spans.insert(spans.end(), update.event().spans().begin(), update.event().spans().end());
+    if (traces) spans.insert(spans.end(), update.event().spans().begin(), update.event().spans().end());
   };
   const auto job = RunHere(*spec, options.local, on_update);
   if (!job.ok()) return ReportError(job.status());
   view.Finish(*job);
-  if (trace.has_value()) {
-    if (format == Format::kTable) std::fputs(FormatTimeline(Summarize(spans)).c_str(), stdout);
-    if (const absl::Status written = trace->Write(spans, *job); !written.ok()) return ReportError(written);
+  if (traces && format == Format::kTable) {
+    std::fputs(FormatTimeline(Summarize(spans)).c_str(), stdout);
   }
+  if (const absl::Status written = trace->Write(spans, *job); !written.ok()) return ReportError(written);
   return ExitCodeOf(*job);
 }
 

@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "tools/cli/client.h"
@@ -20,12 +19,8 @@ struct TimelineOptions {
 };
 
 int Run(const TimelineOptions& options, const GlobalOptions& global) {
-  std::optional<TraceFile> trace;
-  if (!options.trace_file.empty()) {
-    auto created = TraceFile::Create(options.trace_file);
-    if (!created.ok()) return ReportError(created.status());
-    trace = *std::move(created);
-  }
+  auto trace = TraceFile::Create(options.trace_file);
+  if (!trace.ok()) return ReportError(trace.status());
   std::vector<v1::StageSpan> spans;
   const auto job = Client(global.controller).History(options.job_id, [&](const v1::JobEvent& event) {
     spans.insert(spans.end(), event.spans().begin(), event.spans().end());
@@ -35,7 +30,7 @@ int Run(const TimelineOptions& options, const GlobalOptions& global) {
   const std::string text =
       global.format == Format::kTable ? FormatTimeline(summary) : TimelineJson(summary);  // JSON is YAML
   std::fputs(text.c_str(), stdout);
-  const absl::Status written = trace.has_value() ? trace->Write(spans, *job) : absl::OkStatus();
+  const absl::Status written = trace->Write(spans, *job);
   return written.ok() ? kOk : ReportError(written);
 }
 

@@ -14,7 +14,7 @@ namespace sluice::cli {
 
 class TraceFile {
  public:
-  // InvalidArgument: it cannot be made.
+  // An empty path: there is no file, and nothing is written. InvalidArgument: it cannot be made.
   static absl::StatusOr<TraceFile> Create(const std::string& path);
 
   // All of it, once.
