@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -15,6 +16,7 @@
 #include "engine/bench/model_shapes.h"
 #include "engine/device/engine_stream.h"
 #include "engine/model/parameters.h"
+#include "engine/rollout/cache_size.h"
 #include "engine/rollout/rollout_engine.h"
 
 namespace sluice::engine {
@@ -66,16 +68,13 @@ absl::Status RunGenerateBench(const GenerateBenchOptions& options) {
   ASSIGN_OR_RETURN(
       const std::unique_ptr<Parameters> parameters,
       Parameters::CreateRandom(config, {.dtype = options.dtype, .device = options.device, .gradients = false}, 1));
-  const int64_t length = options.prompt + options.answer;
   const int64_t at_once = std::min(options.sequences, options.prompts * options.answers);
-  constexpr int64_t kPage = 16;
+  RolloutOptions sizes = {.max_num_batched_tokens = std::max<int64_t>(8192, at_once),
+                          .max_num_seqs = at_once,
+                          .max_model_len = options.prompt + options.answer};
+  sizes.cache_tokens = CacheTokensWithin(std::numeric_limits<int64_t>::max(), sizes, *parameters);
   ASSIGN_OR_RETURN(const std::unique_ptr<RolloutEngine> engine,
-                   RolloutEngine::Create(parameters.get(), nullptr,
-                                         {.block_size = kPage,
-                                          .cache_tokens = at_once * ((length + kPage - 1) / kPage + 1) * kPage,
-                                          .max_num_batched_tokens = std::max<int64_t>(8192, at_once),
-                                          .max_num_seqs = at_once,
-                                          .max_model_len = length}));
+                   RolloutEngine::Create(parameters.get(), nullptr, sizes));
   RETURN_IF_ERROR(engine->AllocateCache());
   // Plans and recordings are made; what it leaves in the cache is of other prompts.
   GenerateBenchOptions few = options;

@@ -25,7 +25,6 @@ class BlockManager {
   BlockManager(int64_t blocks, int64_t block_size, bool prefix_sharing);
 
   int64_t block_size() const { return block_size_; }
-  int64_t total_blocks() const { return static_cast<int64_t>(blocks_.size()); }
   int64_t free_blocks() const { return static_cast<int64_t>(free_.size()); }  // nobody refers to them
   int32_t references(int32_t block) const { return references_[static_cast<size_t>(block)]; }
   std::span<const int32_t> references() const { return references_; }  // of every page
