@@ -55,9 +55,10 @@ absl::StatusOr<std::vector<Answer>> PolicyRole::GenerateAnswers(const GenerateOr
   // to take it and to give it back.
   const absl::Time start = absl::Now();
   RETURN_IF_ERROR(OpenRollout());
-  RETURN_IF_ERROR(Annotate(rollout_->AllocateCache(), spec_.rollout().kv_cache_tokens() > 0
-                                                          ? "rollout.kv_cache_tokens asks for too much"
-                                                          : "rollout.gpu_memory_utilization asks for too much"));
+  const bool of_free_memory = device_.is_cuda() && spec_.rollout().kv_cache_tokens() == 0;
+  RETURN_IF_ERROR(Annotate(rollout_->AllocateCache(), of_free_memory
+                                                          ? "rollout.gpu_memory_utilization asks for too much"
+                                                          : "rollout.kv_cache_tokens asks for too much"));
   rollout_->set_weight_version(steps_done_);
   const absl::Time allocated = absl::Now();
   auto samples = rollout_->Generate(std::move(requests));
